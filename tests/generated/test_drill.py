@@ -158,7 +158,7 @@ GENERATED = {
         "void mix(ReduceOp op, uint32_t amount) const {",
     ],
     "bindings/rust/meron-sys/src/generated.rs": ["pub fn meron_unit_rinse_begin"],
-    "bindings/rust/meron/src/values.rs": ["pub struct RinseOptions {"],
+    "bindings/rust/meron/src/values/reduce.rs": ["pub struct RinseOptions {"],
     "bindings/rust/meron/src/methods.rs": [
         "/// Begins to rinse a unit.",
         "pub fn rinse_begin(&self, factor: f64, label: Option<&str>, options: &RinseOptions)"

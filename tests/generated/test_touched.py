@@ -101,7 +101,7 @@ def test_a_plain_function_that_is_added(tmp_path: Path) -> None:
 # What a counter is called where it is generated.
 COUNTER = {
     "bindings/python/meron/_values.py": "    drilled_bytes: int",
-    "bindings/rust/meron/src/values.rs": "drilled_bytes: raw.drilled_bytes",
+    "bindings/rust/meron/src/values/context.rs": "drilled_bytes: raw.drilled_bytes",
     "bindings/swig/java/org/meron/Stats.java": "drilledBytes = from.getDrilled_bytes();",
     "bindings/julia/src/generated.jl": "    drilled_bytes::UInt64",
     "tests/conformance/c/counters.cpp": "&meron_stats::drilled_bytes",
@@ -131,7 +131,7 @@ RULE = {
     "bindings/python/meron/_optimizing.py": "    def drill(",
     "include/meron/cpp/values.hpp": "struct Drill {",
     "include/meron/cpp/rules.hpp": "inline Optimizer drill(",
-    "bindings/rust/meron/src/values.rs": "pub struct Drill {",
+    "bindings/rust/meron/src/values/optimizer.rs": "pub struct Drill {",
     "bindings/rust/meron/src/rules.rs": "pub fn drill(&self",
     "bindings/julia/src/rules.jl": "drill(units; options...)",
     "bindings/swig/java/org/meron/Drill.java": "super(Abi.MERON_OPTIMIZER_DRILL);",

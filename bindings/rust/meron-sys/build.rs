@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds libmeron.so: in MERON_DIR, else by pkg-config.
 //!
-//! A library outside of the system's folders is linked into OUT_DIR under its names. Cargo puts that
-//! folder on the loader's path for everything that it runs itself (`cargo test`, `cargo run`); a
-//! program that is started without cargo finds the library by the loader's usual means.
+//! A library outside of the system's folders is linked into OUT_DIR under its names, with the modules
+//! beside it (devices, MPI). Cargo puts that folder on the loader's path for everything that it runs
+//! itself (`cargo test`, `cargo run`); a program that is started without cargo finds the library by
+//! the loader's usual means.
 
 use std::env;
 use std::fs;
@@ -86,8 +87,9 @@ fn by_pkg_config() -> Vec<PathBuf> {
     ));
 }
 
-/// Links to the library's files (libmeron.so, libmeron.so.0.2, ...) in OUT_DIR, which is searched
-/// too.
+/// Links to the library's files (libmeron.so, libmeron.so.0.2, ...) and to its modules
+/// (libmeron_cuda.so, ...) in OUT_DIR, which is searched too. The library looks for modules beside
+/// the name that it was loaded by.
 fn link_into_out_dir(folder: &Path) {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let entries = match fs::read_dir(folder) {
@@ -95,8 +97,11 @@ fn link_into_out_dir(folder: &Path) {
         Err(error) => fail(&format!("cannot read {}: {error}", folder.display())),
     };
     for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(FILE) {
-            let link = out.join(entry.file_name());
+        let name = entry.file_name();
+        let text = name.to_string_lossy();
+        let is_module = text.starts_with("libmeron_") && text.ends_with(".so");
+        if text.starts_with(FILE) || is_module {
+            let link = out.join(&name);
             let _ = fs::remove_file(&link); // of an earlier build; there may be none
             if let Err(error) = std::os::unix::fs::symlink(entry.path(), &link) {
                 fail(&format!("cannot make {}: {error}", link.display()));

@@ -37,7 +37,7 @@ def run(
 
 
 def loader_path() -> dict[str, str]:
-    """For programs that are started without cargo, and for older cargos' documentation tests."""
+    """For programs that are started without cargo."""
     folders = [str(Path(os.environ["MERON_LIBRARY"]).parent), os.environ.get("LD_LIBRARY_PATH", "")]
     return {"LD_LIBRARY_PATH": ":".join(filter(None, folders))}
 
@@ -46,6 +46,6 @@ def cargo(*arguments: str | Path, folder: Path = CRATES, **environment: str) -> 
     """Runs cargo, which must succeed; what it said."""
     if shutil.which("cargo") is None:
         pytest.skip("there is no cargo (tools/setup --rust brings one)")
-    done = run(["cargo", *arguments], folder, {**loader_path(), **environment})
+    done = run(["cargo", *arguments], folder, environment)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
     return done.stdout + done.stderr

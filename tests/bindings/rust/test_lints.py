@@ -17,7 +17,11 @@ def test_clippy_has_nothing_to_say(folder: Path) -> None:
     cargo("clippy", "--offline", "--all-targets", "--", "-D", "warnings", folder=folder)
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=("crates", "example", "transport"))
+@pytest.mark.parametrize(
+    "folder",
+    (*FOLDERS, CRATES / "meron-interop"),
+    ids=("crates", "example", "transport", "interop"),
+)
 def test_sources_are_formatted(folder: Path) -> None:
     cargo("fmt", "--check", folder=folder)
 

@@ -168,7 +168,8 @@ def declare(item: Item) -> str:
     if isinstance(item, Opaque):
         return (
             documented(item.doc)
-            + f"#[repr(C)]\npub struct {rust_name(item.name)} {{\n    _data: [u8; 0],\n"
+            + f"#[repr(C)]\n#[derive(Debug)]\npub struct {rust_name(item.name)} {{\n"
+            + "    _data: [u8; 0],\n"
             + "    _marker: PhantomData<(*mut u8, PhantomPinned)>,\n}\n"
         )
     if isinstance(item, Enum):

@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Structs, enums and update rules as types of each language.
 
-Rust     src/values.rs        non-exhaustive structs with setters, and enums
 C++      cpp/values.hpp       aggregates, and enum classes
 Python   meron/_values.py     dataclasses of what the library fills, and tables of enums
 Java     <Class>.java         classes of what the library fills, update rules, and enums
+
+Rust's are in rust_values.py.
 """
 
 from __future__ import annotations
 
-import textwrap
-
-from emitters.methods import JAVA_NUMBERS, LICENSE, NOTE, RUST_NUMBERS, fill, java_text
+from emitters.methods import JAVA_NUMBERS, LICENSE, NOTE, fill, java_text
 from emitters.options import default_name
-from emitters.rust import documented
 from model import Api, EnumType, ValueField, ValueType
 from plain import camel, sentence
 
@@ -22,7 +20,6 @@ JAVA_FOLDER = "bindings/swig/java/org/meron"
 
 def emit(api: Api) -> dict[str, str]:
     files = {
-        "bindings/rust/meron/src/values.rs": rust(api),
         "include/meron/cpp/values.hpp": cpp(api),
         "bindings/python/meron/_values.py": python(api),
     }
@@ -53,153 +50,6 @@ def hidden_of(value: ValueType) -> list[str]:
 def enum_names(api: Api, language: str) -> dict[str, str]:
     """The language's types of enums."""
     return {e.of: e.names[language] for e in api.enum_types if language in e.names}
-
-
-# ---- Rust ----------------------------------------------------------------------------------------
-
-RUST = """\
-// {license}
-// {note}
-//! Structs that callers fill, structs that the library fills, and enums.
-
-use std::time::Duration;
-
-use meron_sys as sys;
-
-use crate::call::nanoseconds;
-use crate::device::Stream;
-
-{items}"""
-
-
-def rust(api: Api) -> str:
-    enums = enum_names(api, "rust")
-    items = [rust_enum(enum) for enum in api.enum_types if "rust" in enum.names]
-    for value in api.value_types:
-        if "rust" in value.names:
-            items.append(rust_struct(api, value, enums))
-    return RUST.format(license=LICENSE, note=NOTE, items="\n".join(items))
-
-
-def rust_enum(enum: EnumType) -> str:
-    name = enum.names["rust"]
-    derives = "Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash"
-    variants = arms = codes = ""
-    for value in enum.values:
-        variants += textwrap.indent(documented(sentence(value.doc or value.name)), "    ")
-        if value.of == enum.default:
-            variants += "    #[default]\n"
-            derives = f"{derives}, Default"
-        variants += f"    {pascal(value.name)},\n"
-        arms += f"            sys::{value.of} => {name}::{pascal(value.name)},\n"
-        codes += f"            {name}::{pascal(value.name)} => sys::{value.of},\n"
-    if enum.open:
-        variants += (
-            "    /// Something that this version of the crate does not know.\n    Other(i32),\n"
-        )
-        arms += f"            other => {name}::Other(other),\n"
-        codes += f"            {name}::Other(other) => other,\n"
-    else:
-        last = pascal(enum.values[-1].name)
-        arms = "".join(arms.splitlines(keepends=True)[:-1]) + f"            _ => {name}::{last},\n"
-    head = "#[non_exhaustive]\n" if not enum.default else ""
-    return (
-        f"{documented(enum.doc)}#[derive({derives})]\n{head}pub enum {name} {{\n{variants}}}\n\n"
-        f"#[allow(dead_code)]\nimpl {name} {{\n"
-        f"    pub(crate) fn code(self) -> sys::{enum.of} {{\n        match self {{\n{codes}"
-        f"        }}\n    }}\n\n"
-        f"    pub(crate) fn of(code: sys::{enum.of}) -> {name} {{\n        match code {{\n{arms}"
-        f"        }}\n    }}\n}}\n"
-    )
-
-
-def rust_struct(api: Api, value: ValueType, enums: dict[str, str]) -> str:
-    name = value.names["rust"]
-    kinds = {field.kind for field in value.fields}
-    derives = ["Clone", "Copy", "Debug", "PartialEq"]
-    if all(field.type != "double" for field in value.fields):
-        derives.append("Eq")
-    if not value.options and kinds <= {"number", "flag"}:
-        derives.insert(3, "Default")
-    fields = "".join(
-        textwrap.indent(documented(field.doc + "."), "    ")
-        + f"    pub {field.name}: {rust_type(field, enums)},\n"
-        for field in value.fields
-    )
-    hidden = hidden_of(value)
-    fields += "".join(f"    pub(crate) {name}: u32,\n" for name in hidden)
-    text = (
-        f"{documented(value.doc.rstrip('.') + '.')}#[derive({', '.join(derives)})]\n"
-        f"#[non_exhaustive]\npub struct {name} {{\n{fields}}}\n\n"
-    )
-    if not value.options:
-        return text + rust_of(value, name, enums)
-    defaults = "".join(
-        f"            {field.name}: {rust_default(api, field, enums)},\n" for field in value.fields
-    )
-    defaults += "".join(f"            {name}: sys::{init_of(value)}.{name},\n" for name in hidden)
-    text += (
-        f"impl Default for {name} {{\n    fn default() -> {name} {{\n        {name} {{\n{defaults}"
-        f"        }}\n    }}\n}}\n\nimpl {name} {{\n"
-    )
-    for field in value.fields:
-        text += textwrap.indent(documented(field.doc + "."), "    ") + "    #[must_use]\n"
-        text += (
-            f"    pub fn {field.name}(mut self, value: {rust_type(field, enums)}) -> {name} {{\n"
-        )
-        text += f"        self.{field.name} = value;\n        self\n    }}\n\n"
-    raw = "".join(f"            {field.of}: {rust_raw(field)},\n" for field in value.fields)
-    raw += "".join(f"            {name}: self.{name},\n" for name in hidden)
-    init = init_of(value)
-    text += (
-        f"    pub(crate) fn raw(&self) -> sys::{value.of} {{\n        sys::{value.of} {{\n{raw}"
-        f"            ..sys::{init}\n        }}\n    }}\n}}\n"
-    )
-    if value.of == "meron_optimizer_group":
-        text += "\n" + rust_of(value, name, enums)
-    return text
-
-
-def rust_of(value: ValueType, name: str, enums: dict[str, str]) -> str:
-    made = ""
-    for field in value.fields:
-        known = {
-            "flag": f"raw.{field.of} != 0",
-            "enum": f"{enums.get(field.type)}::of(raw.{field.of})",
-        }
-        made += f"            {field.name}: {known.get(field.kind, f'raw.{field.of}')},\n"
-    made += "".join(f"            {name}: raw.{name},\n" for name in hidden_of(value))
-    return (
-        f"impl {name} {{\n    pub(crate) fn of(raw: &sys::{value.of}) -> {name} {{\n"
-        f"        {name} {{\n{made}        }}\n    }}\n}}\n"
-    )
-
-
-def rust_type(field: ValueField, enums: dict[str, str]) -> str:
-    known = {"flag": "bool", "duration": "Duration", "stream": "Stream"}
-    if field.kind == "enum":
-        return enums[field.type]
-    return known.get(field.kind) or RUST_NUMBERS[field.type]
-
-
-def rust_default(api: Api, field: ValueField, enums: dict[str, str]) -> str:
-    if field.kind == "enum":
-        return f"{enums[field.type]}::{pascal(default_name(api, field))}"
-    known = {"flag": str(bool(field.default)).lower(), "duration": "Duration::ZERO"}
-    known["stream"] = "Stream::default()"
-    if field.default == 2**64 - 1:
-        return "u64::MAX"
-    return known.get(field.kind) or repr(field.default)
-
-
-def rust_raw(field: ValueField) -> str:
-    known = {
-        "flag": f"u32::from(self.{field.name})",
-        "duration": f"nanoseconds(self.{field.name})",
-        "stream": f"self.{field.name}.as_raw()",
-        "enum": f"self.{field.name}.code()",
-    }
-    return known.get(field.kind, f"self.{field.name}")
 
 
 # ---- C++ -----------------------------------------------------------------------------------------

@@ -116,6 +116,7 @@ pub const MERON_I64: meron_dtype = 4;
 /// new object (NULL without memory for one), whatever it held: free an earlier one first. A
 /// success leaves it alone. A failure leaves what the call would return (\*out) alone.
 #[repr(C)]
+#[derive(Debug)]
 pub struct meron_error {
     _data: [u8; 0],
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
@@ -640,6 +641,7 @@ pub struct meron_view {
 /// DLPack 1.x's exchange struct (<https://dmlc.github.io/dlpack>); its header is the caller's
 /// to include.
 #[repr(C)]
+#[derive(Debug)]
 pub struct DLManagedTensorVersioned {
     _data: [u8; 0],
     _marker: PhantomData<(*mut u8, PhantomPinned)>,

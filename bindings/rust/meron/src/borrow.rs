@@ -36,7 +36,7 @@ pub(crate) enum Use {
 const EXCLUSIVE: usize = usize::MAX;
 
 impl UnitState {
-    pub fn new(name: &str, params: Vec<u64>) -> Arc<UnitState> {
+    pub(crate) fn new(name: &str, params: Vec<u64>) -> Arc<UnitState> {
         Arc::new(UnitState {
             name: name.to_string(),
             params,
@@ -55,7 +55,7 @@ impl UnitState {
 
     /// An error while an optimizer's step may use the unit's reduced gradient. The caller keeps the
     /// context's closures alive, which asking for the step may call.
-    pub fn require_no_step(&self) -> Result<()> {
+    pub(crate) fn require_no_step(&self) -> Result<()> {
         let step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
         match &*step {
             Some(step) if step.is_under_way() => Err(Error::state(
@@ -68,12 +68,12 @@ impl UnitState {
     }
 
     /// Notes the step that uses the unit from now on.
-    pub fn set_step(&self, step: &RawFuture) {
+    pub(crate) fn set_step(&self, step: &RawFuture) {
         *self.step.lock().unwrap_or_else(PoisonError::into_inner) = Some(step.clone());
     }
 
     /// An error unless the param with this handle is in the unit.
-    pub fn require(&self, param: u64, name: &str) -> Result<()> {
+    pub(crate) fn require(&self, param: u64, name: &str) -> Result<()> {
         if self.params.contains(&param) {
             return Ok(());
         }
@@ -93,7 +93,7 @@ pub(crate) struct InUse {
 
 impl InUse {
     /// Registers a use, or says which one is in the way.
-    pub fn begin(unit: &Arc<UnitState>, to: Use) -> Result<InUse> {
+    pub(crate) fn begin(unit: &Arc<UnitState>, to: Use) -> Result<InUse> {
         let counter = unit.counter(to);
         let begun = match to {
             Use::ReadValues => counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, |users| {
@@ -126,11 +126,13 @@ impl InUse {
 
     /// The same for several units; all or none. (What to say of a unit that is given twice is up to
     /// the library.)
-    pub fn begin_all(units: &[Arc<UnitState>], to: Use) -> Result<Vec<InUse>> {
+    pub(crate) fn begin_all(units: &[Arc<UnitState>], to: Use) -> Result<Vec<InUse>> {
         let mut begun: Vec<InUse> = Vec::with_capacity(units.len());
         for unit in units {
-            if !begun.iter().any(|other| Arc::ptr_eq(&other.unit, unit)) {
-                begun.push(InUse::begin(unit, to)?);
+            match InUse::begin(unit, to) {
+                Ok(in_use) => begun.push(in_use),
+                Err(_) if begun.iter().any(|other| Arc::ptr_eq(&other.unit, unit)) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(begun)
@@ -203,7 +205,7 @@ pub(crate) struct StatesInUse {
 
 impl StatesInUse {
     /// Registers a use, or says which one is in the way.
-    pub fn begin(uses: &Arc<StateUses>, to: StateUse) -> Result<StatesInUse> {
+    pub(crate) fn begin(uses: &Arc<StateUses>, to: StateUse) -> Result<StatesInUse> {
         let mut counts = uses.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((what, advice)) = counts.in_the_way_of(to) {
             return Err(Error::state("", what, advice));

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 
 /// An array of a tensor's elements, of the type that the tensor has.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Buffer {
     /// Of `f32`.
     F32(Vec<f32>),

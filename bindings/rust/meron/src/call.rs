@@ -32,12 +32,12 @@ fn failed(status: sys::meron_status, raw: *mut sys::meron_error) -> Error {
     let mut error = unsafe { Error::take(status, raw) };
     if status == sys::MERON_E_CANCELLED {
         if let Some(panic) = take_panic() {
-            error.amend(&format!("should_stop panicked ({panic})"));
+            error.amend(&format!("should_stop panicked ({panic})"), panic);
         }
     }
     if status == sys::MERON_E_PEER_DEAD {
         if let Some(why) = take_transport_failure() {
-            error.amend(&format!("the transport failed ({why})"));
+            error.amend(&format!("the transport failed ({why})"), why);
         }
     }
     error

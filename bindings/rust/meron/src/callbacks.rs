@@ -2,13 +2,12 @@
 //! The closures that the library calls while a context is open.
 
 use std::os::raw::{c_char, c_void};
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice;
 
 use meron_sys as sys;
 
 use crate::device::Allocator;
-use crate::failures::{describe, note_panic};
+use crate::failures::{contained, note_panic};
 use crate::transport::Bridge;
 use crate::values::LogLevel;
 
@@ -27,7 +26,7 @@ pub(crate) struct Callbacks {
 
 impl Callbacks {
     /// Enters the closures that are there. They are called for as long as `self` stays where it is.
-    pub fn enter(&self, options: &mut sys::meron_context_options) {
+    pub(crate) fn enter(&self, options: &mut sys::meron_context_options) {
         let user = self as *const Callbacks as *mut c_void;
         if self.log.is_some() {
             options.log = Some(log);
@@ -47,25 +46,26 @@ unsafe extern "C" fn log(
     message: *const c_char,
     length: usize,
 ) {
-    let callbacks = &*(user as *const Callbacks);
-    let bytes = slice::from_raw_parts(message as *const u8, length);
-    let level = LogLevel::of(level);
-    let _ = catch_unwind(AssertUnwindSafe(|| {
+    // SAFETY: `user` is the pointer of `Callbacks::enter`, and each object of the context keeps its
+    // target. The message has `length` bytes during the call.
+    let (callbacks, bytes) = unsafe {
+        (&*(user as *const Callbacks), slice::from_raw_parts(message as *const u8, length))
+    };
+    let _ = contained(|| {
         if let Some(log) = &callbacks.log {
-            log(level, &String::from_utf8_lossy(bytes));
+            log(LogLevel::of(level), &String::from_utf8_lossy(bytes));
         }
-    }));
+    });
 }
 
 /// A panic ends the wait; its error says so.
 unsafe extern "C" fn should_stop(user: *mut c_void) -> i32 {
-    let callbacks = &*(user as *const Callbacks);
-    match catch_unwind(AssertUnwindSafe(|| {
-        callbacks.should_stop.as_ref().map_or(false, |ask| ask())
-    })) {
+    // SAFETY: as in `log`.
+    let callbacks = unsafe { &*(user as *const Callbacks) };
+    match contained(|| callbacks.should_stop.as_ref().map_or(false, |ask| ask())) {
         Ok(stop) => i32::from(stop),
-        Err(payload) => {
-            note_panic(describe(&*payload));
+        Err(panic) => {
+            note_panic(panic);
             1
         }
     }

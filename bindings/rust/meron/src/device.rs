@@ -2,10 +2,11 @@
 //! The device that a rank computes on: its streams, and memory of it.
 
 use std::os::raw::c_void;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr::{self, NonNull};
 
 use meron_sys as sys;
+
+use crate::failures::contained;
 
 /// A stream of the context's device: a `cudaStream_t` for CUDA. [`Default`] is the device's default
 /// stream.
@@ -14,6 +15,7 @@ pub struct Stream(*mut c_void);
 
 // SAFETY: a number for this crate, and for the library, which takes it on any thread.
 unsafe impl Send for Stream {}
+// SAFETY: as above.
 unsafe impl Sync for Stream {}
 
 impl Stream {
@@ -70,8 +72,9 @@ pub(crate) fn table(allocator: &Allocator) -> sys::meron_allocator {
 }
 
 unsafe extern "C" fn allocate(user: *mut c_void, bytes: u64, stream: *mut c_void) -> *mut c_void {
-    let allocator = &*(user as *const Allocator);
-    catch_unwind(AssertUnwindSafe(|| allocator.allocate(bytes, Stream(stream))))
+    // SAFETY: `user` is the pointer of `table`, and each object of the context keeps its target.
+    let allocator = unsafe { &*(user as *const Allocator) };
+    contained(|| allocator.allocate(bytes, Stream(stream)))
         .ok()
         .flatten()
         .map_or(ptr::null_mut(), NonNull::as_ptr)
@@ -83,10 +86,11 @@ unsafe extern "C" fn release(
     bytes: u64,
     stream: *mut c_void,
 ) {
-    let allocator = &*(user as *const Allocator);
+    // SAFETY: as in `allocate`.
+    let allocator = unsafe { &*(user as *const Allocator) };
     if let Some(data) = NonNull::new(data) {
         // A panic ends here: the panic hook has reported it.
-        let _ = catch_unwind(AssertUnwindSafe(|| allocator.release(data, bytes, Stream(stream))));
+        let _ = contained(|| allocator.release(data, bytes, Stream(stream)));
     }
 }
 
@@ -103,7 +107,7 @@ pub(crate) enum Memory {
 
 impl Memory {
     /// Of views of a context that is opened with this device.
-    pub fn of(device: Option<&str>) -> Memory {
+    pub(crate) fn of(device: Option<&str>) -> Memory {
         match device {
             None | Some("") => Memory::Host,
             Some("emulated") => Memory::Readable,

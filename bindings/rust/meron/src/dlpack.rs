@@ -12,6 +12,7 @@ use meron_sys as sys;
 use crate::borrow::InUse;
 use crate::dtype::{Dtype, Element};
 use crate::error::{Error, Result};
+use crate::failures::contained;
 use crate::home::Open;
 
 /// DLPack's `DLManagedTensorVersioned` (<https://dmlc.github.io/dlpack>).
@@ -80,6 +81,7 @@ pub struct DlpackTensor {
 // SAFETY: a tensor is a slice that is only read, and its deleter may be called from any thread (DLPack's
 // rule for CPU tensors, and ours).
 unsafe impl Send for DlpackTensor {}
+// SAFETY: as above.
 unsafe impl Sync for DlpackTensor {}
 
 impl DlpackTensor {
@@ -91,7 +93,8 @@ impl DlpackTensor {
         open: Arc<Open>,
         in_use: Option<Arc<InUse>>,
     ) -> Result<DlpackTensor> {
-        let mut tensor = DlpackTensor::take(raw as *mut ManagedTensor, true)?;
+        // SAFETY: as the caller promises.
+        let mut tensor = unsafe { DlpackTensor::take(raw as *mut ManagedTensor, true)? };
         tensor.open = Some(open);
         tensor.in_use = in_use;
         Ok(tensor)
@@ -111,15 +114,20 @@ impl DlpackTensor {
     /// `raw` is null or a valid tensor that no other code deletes; until its deleter is called its
     /// memory stays valid, and no code writes it.
     pub unsafe fn from_raw(raw: *mut ManagedTensor) -> Result<DlpackTensor> {
-        DlpackTensor::take(raw, false)
+        // SAFETY: as the caller promises.
+        unsafe { DlpackTensor::take(raw, false) }
     }
 
+    /// # Safety
+    ///
+    /// As of `from_raw`.
     unsafe fn take(raw: *mut ManagedTensor, any_device: bool) -> Result<DlpackTensor> {
         let raw = NonNull::new(raw)
             .ok_or_else(|| Error::argument("tensor", "the tensor is NULL", "pass a valid one"))?;
         // From here on dropping it calls the deleter.
         let mut tensor = DlpackTensor { raw, dtype: Dtype::F32, open: None, in_use: None };
-        let managed = raw.as_ref();
+        // SAFETY: the tensor is valid, as the caller promises.
+        let managed = unsafe { raw.as_ref() };
         if managed.major != 1 {
             return Err(unsupported(
                 &format!("DLPack version {}", managed.major),
@@ -280,7 +288,10 @@ struct Export {
 
 unsafe extern "C" fn delete_export(managed: *mut ManagedTensor) {
     if !managed.is_null() {
-        drop(Box::from_raw(managed as *mut Export));
+        // SAFETY: `into_raw` has made it, and its holder calls this once.
+        let export = unsafe { Box::from_raw(managed as *mut Export) };
+        // It may be the last of its context, whose closures are then dropped.
+        let _ = contained(|| drop(export));
     }
 }
 

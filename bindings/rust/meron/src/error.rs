@@ -3,11 +3,13 @@
 
 use std::ffi::CStr;
 use std::fmt;
+use std::io;
 use std::os::raw::c_char;
 
 use meron_sys as sys;
 
 use crate::error_kind::ErrorKind;
+use crate::failures::Cause;
 
 /// Result of the calls of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -26,6 +28,7 @@ struct Fields {
     advice: String,
     rank: Option<i32>,
     peer: Option<i32>,
+    cause: Option<Cause>,
 }
 
 impl Error {
@@ -94,6 +97,7 @@ impl Error {
             advice: advice.to_string(),
             rank: None,
             peer: None,
+            cause: None,
         }))
     }
 
@@ -115,13 +119,15 @@ impl Error {
     ///
     /// `raw` is null or an error that no other code frees.
     pub(crate) unsafe fn take(code: sys::meron_status, raw: *mut sys::meron_error) -> Error {
-        let rank = |rank: i32| if rank == sys::MERON_RANK_NONE { None } else { Some(rank) };
-        let fields = if raw.is_null() {
+        if raw.is_null() {
             let mut error = Error::new(code, "", "", "");
             error.0.message = format!("{} (no memory for more)", error.code_name());
             return error;
-        } else {
-            Fields {
+        }
+        let rank = |rank: i32| if rank == sys::MERON_RANK_NONE { None } else { Some(rank) };
+        // SAFETY: the error is valid, as the caller promises; its texts are copied before it is freed.
+        unsafe {
+            let fields = Fields {
                 code,
                 message: text(sys::meron_error_message(raw)),
                 operation: text(sys::meron_error_operation(raw)),
@@ -129,15 +135,18 @@ impl Error {
                 advice: text(sys::meron_error_advice(raw)),
                 rank: rank(sys::meron_error_rank(raw)),
                 peer: rank(sys::meron_error_peer(raw)),
-            }
-        };
-        sys::meron_error_free(raw);
-        Error(Box::new(fields))
+                cause: None,
+            };
+            sys::meron_error_free(raw);
+            Error(Box::new(fields))
+        }
     }
 
-    /// Adds what was found out besides, such as why `should_stop` ended a wait.
-    pub(crate) fn amend(&mut self, what: &str) {
+    /// Adds a failure of the program that led to this error, such as the panic of `should_stop` that
+    /// ended a wait.
+    pub(crate) fn amend(&mut self, what: &str, cause: Cause) {
         self.0.message = format!("{what}: {}", self.0.message);
+        self.0.cause = Some(cause);
     }
 }
 
@@ -147,7 +156,8 @@ impl Error {
 ///
 /// `text` is NUL-terminated.
 pub(crate) unsafe fn text(text: *const c_char) -> String {
-    CStr::from_ptr(text).to_string_lossy().into_owned()
+    // SAFETY: as the caller promises.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 impl fmt::Display for Error {
@@ -173,4 +183,52 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    /// The failure of the program's own code that led to this error: an error of its
+    /// [`CustomTransport`](crate::CustomTransport), or a panic in `should_stop`. `None` for all
+    /// other errors, whose message has the reason.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.cause.as_ref().map(|cause| &**cause as _)
+    }
+}
+
+/// For functions that return [`io::Result`]. [`io::Error::get_ref`] returns this error again.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let kind = match error.kind() {
+            ErrorKind::NotFound => io::ErrorKind::NotFound,
+            ErrorKind::Duplicate => io::ErrorKind::AlreadyExists,
+            ErrorKind::Argument => io::ErrorKind::InvalidInput,
+            ErrorKind::Parse | ErrorKind::Corrupt => io::ErrorKind::InvalidData,
+            ErrorKind::Timeout => io::ErrorKind::TimedOut,
+            ErrorKind::PeerDead | ErrorKind::PeerClosed => io::ErrorKind::ConnectionReset,
+            ErrorKind::Aborted => io::ErrorKind::ConnectionAborted,
+            ErrorKind::Auth => io::ErrorKind::PermissionDenied,
+            ErrorKind::NoMemory => io::ErrorKind::OutOfMemory,
+            ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+            _ => io::ErrorKind::Other, // Interrupted would make callers retry after should_stop
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    /// The kind's name, such as `PeerDead`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, formatter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn io_errors_keep_the_error_and_its_kind() {
+        let error = Error::new(sys::MERON_E_NOT_FOUND, "a.bin", "there is no file", "");
+        let io: io::Error = error.into();
+        assert_eq!(io.kind(), io::ErrorKind::NotFound);
+        let own = io.get_ref().unwrap().downcast_ref::<Error>().unwrap();
+        assert_eq!((own.subject(), own.kind().to_string()), ("a.bin", "NotFound".to_string()));
+    }
+}

@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::device::{Memory, Stream};
 use crate::dlpack::DlpackTensor;
 use crate::error::{Error, Result};
+use crate::handle::debug_by_handle;
 use crate::home::Shared;
 use crate::lease::Lease;
 use crate::operation::poll_state;
@@ -23,13 +24,22 @@ use crate::param::Param;
 use crate::unit::{home_of, raw_units, Unit};
 use crate::values::Tier;
 use crate::view::View;
+use crate::wake::Backoff;
 
 /// Units on their way to full. It holds leases on them already: none of them can be updated on this rank
 /// until it, or the [`Gather`] that becomes of it, is dropped.
 ///
 /// It is also a [`std::future::Future`], which polls as [`Operation`](crate::Operation) does.
 #[must_use = "a gather has to be waited for before its tensors can be viewed"]
-pub struct PendingGather(Option<Lease>);
+pub struct PendingGather {
+    lease: Option<Lease>,
+    backoff: Backoff,
+}
+
+debug_by_handle! {
+    [] PendingGather: "PendingGather",
+    [] Gather: "Gather",
+}
 
 impl PendingGather {
     #[inline]
@@ -48,11 +58,11 @@ impl PendingGather {
                 Lease::begin(shared, units, &options, Memory::Host)
             }
         };
-        lease.map(|lease| PendingGather(Some(lease)))
+        lease.map(|lease| PendingGather { lease: Some(lease), backoff: Backoff::default() })
     }
 
     fn lease(&self) -> Result<&Lease> {
-        self.0.as_ref().ok_or_else(|| {
+        self.lease.as_ref().ok_or_else(|| {
             Error::state("", "this gather has been awaited already", "use what it gave")
         })
     }
@@ -88,7 +98,7 @@ impl PendingGather {
 
     /// The handle of the C interface, for calls of `meron-sys`; null when it has been awaited.
     pub fn as_raw(&self) -> sys::meron_future {
-        self.0.as_ref().map_or(sys::meron_future::default(), Lease::as_raw)
+        self.lease.as_ref().map_or(sys::meron_future::default(), Lease::as_raw)
     }
 
     /// Waits at most `timeout`. Returns `false` after the timeout, and `true` when the tensors are
@@ -105,7 +115,7 @@ impl PendingGather {
 
     #[inline]
     fn take(&mut self) -> Result<Gather> {
-        match self.0.take() {
+        match self.lease.take() {
             Some(lease) => Ok(Gather(lease)),
             None => Err(Error::state("", "this gather has been awaited already", "")),
         }
@@ -120,7 +130,7 @@ impl Future for PendingGather {
             true => self.take().map(Some),
             false => Ok(None),
         });
-        poll_state(full, task)
+        poll_state(full, &mut self.backoff, task)
     }
 }
 
@@ -150,21 +160,18 @@ impl Gather {
     /// cannot read: see [`device_pointer`](Gather::device_pointer) and [`Tier::Host`]. That of the
     /// emulated device it can, and waits here until it is written.
     pub fn view(&self, param: &Param) -> Result<View<'_>> {
-        match self.0.memory {
-            Memory::Host => {}
-            Memory::Readable => drop(self.0.wait(NO_TIMEOUT)?),
-            Memory::Device => {
-                return Err(Error::new(
-                    sys::MERON_E_UNSUPPORTED,
-                    param.name(),
-                    "the tensor is in a device's memory, which the host cannot read",
-                    "take its device_pointer, or gather with Tier::Host",
-                ))
+        if self.0.memory == Memory::Readable {
+            self.0.wait(NO_TIMEOUT)?;
+        }
+        let raw = self.0.view(param)?;
+        // SAFETY: `self` keeps the mapping and the lease, which prevents writes of the values. The
+        // emulated device has written its memory, which is the host's.
+        unsafe {
+            match self.0.memory {
+                Memory::Readable => View::of_readable(raw, param),
+                _ => View::new(raw, param),
             }
         }
-        // SAFETY: `self` keeps the mapping and the lease, which prevents writes of the values. The
-        // host can read the memory, which has been written.
-        unsafe { View::new(self.0.view(param)?) }
     }
 
     /// Address of the full tensor of a param, row-major. If the gather is on the device, the

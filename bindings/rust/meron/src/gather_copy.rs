@@ -9,6 +9,7 @@ use crate::call::NO_TIMEOUT;
 use crate::device::Memory;
 use crate::dlpack::DlpackTensor;
 use crate::error::Result;
+use crate::handle::debug_by_handle;
 use crate::home::Shared;
 use crate::lease::Lease;
 use crate::param::Param;
@@ -30,6 +31,8 @@ use crate::view::{View, ViewMut};
 /// ```
 pub struct GatherCopy(Lease);
 
+debug_by_handle!([] GatherCopy: "GatherCopy");
+
 impl GatherCopy {
     pub(crate) fn make(shared: &Arc<Shared>, unit: sys::meron_unit) -> Result<GatherCopy> {
         let options = sys::meron_gather_options {
@@ -48,13 +51,13 @@ impl GatherCopy {
     /// [`Argument`](crate::ErrorKind::Argument) when the param is not in the unit.
     pub fn view(&self, param: &Param) -> Result<View<'_>> {
         // SAFETY: the copy is ours and writing it takes `&mut self`; `self` keeps the mapping.
-        unsafe { View::new(self.0.view(param)?) }
+        unsafe { View::new(self.0.view(param)?, param) }
     }
 
     /// A param's whole tensor, to write. Errors as [`view`](GatherCopy::view).
     pub fn view_mut(&mut self, param: &Param) -> Result<ViewMut<'_>> {
         // SAFETY: as in `view`; the borrow is exclusive.
-        unsafe { ViewMut::new(self.0.view(param)?) }
+        unsafe { ViewMut::new(self.0.view(param)?, param) }
     }
 
     /// The handle of the C interface, for calls of `meron-sys`.

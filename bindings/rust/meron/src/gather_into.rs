@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Gathers into the program's arrays.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use meron_sys as sys;
@@ -12,16 +15,24 @@ use crate::device::Memory;
 use crate::error::{Error, Result};
 use crate::flat::Gathered;
 use crate::group::table;
+use crate::handle::debug_by_handle;
 use crate::home::Shared;
 use crate::lease::Lease;
+use crate::operation::poll_state;
 use crate::unit::Unit;
+use crate::wake::Backoff;
 
 /// A gather into the program's arrays, which it owns while it is under way.
+///
+/// It is also a [`std::future::Future`], which polls as [`Operation`](crate::Operation) does.
 #[must_use = "the values are only there when the gather has been waited for"]
 pub struct PendingGatherInto {
-    lease: Lease, // dropped first: then the library writes to the arrays no more
+    lease: Option<Lease>, // dropped first: then the library writes to the arrays no more
     arrays: Vec<Buffer>,
+    backoff: Backoff,
 }
+
+debug_by_handle!([] PendingGatherInto: "PendingGatherInto");
 
 impl PendingGatherInto {
     pub(crate) fn begin(
@@ -64,33 +75,52 @@ impl PendingGatherInto {
             ..sys::MERON_GATHER_OPTIONS_INIT
         };
         let lease = Lease::begin(shared, &[unit], &options, Memory::Host)?;
-        Ok(PendingGatherInto { lease, arrays: kept })
+        Ok(PendingGatherInto { lease: Some(lease), arrays: kept, backoff: Backoff::default() })
     }
 
     /// Waits until the tensors are full, and gives the arrays back in the order in which they came.
     ///
     /// Blocks as [`Operation::wait`](crate::Operation::wait). If that fails, the gather is
     /// cancelled and the arrays are dropped.
-    pub fn wait(self) -> Result<Vec<Buffer>> {
-        self.lease.wait(NO_TIMEOUT)?;
-        let PendingGatherInto { lease, arrays } = self;
-        drop(lease);
-        Ok(arrays)
+    pub fn wait(mut self) -> Result<Vec<Buffer>> {
+        self.lease()?.wait(NO_TIMEOUT)?;
+        Ok(self.take())
     }
 
-    /// The handle of the C interface, for calls of `meron-sys`.
+    /// The handle of the C interface, for calls of `meron-sys`; null when it has been awaited.
     pub fn as_raw(&self) -> sys::meron_future {
-        self.lease.as_raw()
+        self.lease.as_ref().map_or(sys::meron_future::default(), Lease::as_raw)
     }
 
     /// Waits at most so long; as [`PendingGather::wait_timeout`](crate::PendingGather::wait_timeout).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
-        self.lease.wait(nanoseconds(timeout))
+        self.lease()?.wait(nanoseconds(timeout))
     }
 
     /// True if the tensors are full; never blocks on peers.
     pub fn is_done(&self) -> Result<bool> {
-        self.lease.poll()
+        self.lease()?.poll()
+    }
+
+    fn lease(&self) -> Result<&Lease> {
+        self.lease.as_ref().ok_or_else(|| {
+            Error::state("", "this gather has been awaited already", "use what it gave")
+        })
+    }
+
+    /// The arrays, after the lease that let the library write to them.
+    fn take(&mut self) -> Vec<Buffer> {
+        self.lease = None;
+        std::mem::take(&mut self.arrays)
+    }
+}
+
+impl Future for PendingGatherInto {
+    type Output = Result<Vec<Buffer>>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Result<Vec<Buffer>>> {
+        let arrays = self.is_done().map(|done| done.then(|| self.take()));
+        poll_state(arrays, &mut self.backoff, task)
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Gradients on their way to their owners.
 
+use std::fmt;
 use std::sync::Arc;
 
 use meron_sys as sys;
@@ -20,7 +21,7 @@ use crate::view::ViewMut;
 ///
 /// At the start of an accumulation they are zero; under a plan that keeps full gradients they hold
 /// the sum of the micro-batches so far. Dropping it without [`reduce`](Gradients::reduce) keeps the
-/// written values.
+/// written values. It owns its part in the unit: it may be kept, and sent to other threads.
 ///
 /// Views live no longer than the gradients, which reducing consumes:
 ///
@@ -34,16 +35,17 @@ use crate::view::ViewMut;
 /// place.as_mut_slice::<f32>()?[0] = 1.0;
 /// # Ok::<(), meron::Error>(())
 /// ```
-pub struct Gradients<'u> {
-    unit: &'u Unit,
+pub struct Gradients {
+    unit: Unit,
     _in_use: InUse,
     _open: Arc<Open>,
 }
 
-impl<'u> Gradients<'u> {
-    pub(crate) fn begin(unit: &'u Unit) -> Result<Gradients<'u>> {
+impl Gradients {
+    fn begin(unit: &Unit) -> Result<Gradients> {
         let open = unit.shared().open()?;
-        Ok(Gradients { unit, _in_use: InUse::begin(unit.state(), Use::Gradient)?, _open: open })
+        let in_use = InUse::begin(unit.state(), Use::Gradient)?;
+        Ok(Gradients { unit: unit.share(), _in_use: in_use, _open: open })
     }
 
     /// The place for the whole gradient of a param, in the plan's gradient dtype: to be added to. By
@@ -81,7 +83,7 @@ impl<'u> Gradients<'u> {
             let raw = receive(std::mem::zeroed(), |out, err| {
                 sys::meron_gradient_view(out, param.as_raw(), flags, err)
             })?;
-            ViewMut::new(raw)
+            ViewMut::new(raw, param)
         }
     }
 
@@ -100,19 +102,20 @@ impl<'u> Gradients<'u> {
 
 /// The reduced gradients of the parts that this rank updates, f32, to read and write.
 ///
-/// Dropping it keeps them, for [`Optimizer::step`](crate::Optimizer::step) or a later look.
-pub struct Reduced<'u> {
-    unit: &'u Unit,
+/// Dropping it keeps them, for [`Optimizer::step`](crate::Optimizer::step) or a later look. It owns
+/// its part in the unit, as [`Gradients`] does.
+pub struct Reduced {
+    unit: Unit,
     in_use: Arc<InUse>,
     open: Arc<Open>,
 }
 
-impl<'u> Reduced<'u> {
-    pub(crate) fn begin(unit: &'u Unit) -> Result<Reduced<'u>> {
+impl Reduced {
+    fn begin(unit: &Unit) -> Result<Reduced> {
         let open = unit.shared().open()?;
         let in_use = InUse::begin(unit.state(), Use::Gradient)?;
         unit.state().require_no_step()?;
-        Ok(Reduced { unit, in_use: Arc::new(in_use), open })
+        Ok(Reduced { unit: unit.share(), in_use: Arc::new(in_use), open })
     }
 
     /// The part of a param's reduced gradient.
@@ -141,7 +144,7 @@ impl<'u> Reduced<'u> {
             let raw = receive(std::mem::zeroed(), |out, err| {
                 sys::meron_reduced_view(out, param.as_raw(), err)
             })?;
-            ViewMut::new(raw)
+            ViewMut::new(raw, param)
         }
     }
 
@@ -174,6 +177,18 @@ impl<'u> Reduced<'u> {
     }
 }
 
+impl fmt::Debug for Gradients {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Gradients({:?})", self.unit.name())
+    }
+}
+
+impl fmt::Debug for Reduced {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Reduced({:?})", self.unit.name())
+    }
+}
+
 impl Unit {
     /// The unit's gradients to add to, where peers read them: nothing is copied.
     ///
@@ -181,7 +196,7 @@ impl Unit {
     ///
     /// [`State`](crate::ErrorKind::State) when they are in use already: the guard of an earlier call,
     /// or of [`reduced`](Unit::reduced), is alive.
-    pub fn gradients(&self) -> Result<Gradients<'_>> {
+    pub fn gradients(&self) -> Result<Gradients> {
         Gradients::begin(self)
     }
 
@@ -191,7 +206,7 @@ impl Unit {
     ///
     /// [`State`](crate::ErrorKind::State) when they are in use already, or an optimizer's step uses
     /// them.
-    pub fn reduced(&self) -> Result<Reduced<'_>> {
+    pub fn reduced(&self) -> Result<Reduced> {
         Reduced::begin(self)
     }
 }

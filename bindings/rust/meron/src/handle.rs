@@ -20,7 +20,8 @@ macro_rules! handles {
         $(impl Handle for sys::$kind {
             #[inline]
             unsafe fn release(self, err: *mut *mut sys::meron_error) -> sys::meron_status {
-                sys::$release(self, err)
+                // SAFETY: a call with a handle by value; a wrong one gives an error.
+                unsafe { sys::$release(self, err) }
             }
         })*
     };
@@ -38,23 +39,35 @@ handles! {
     meron_io_buffer: meron_io_buffer_release,
 }
 
+/// `Debug` of types that have no more to show than their handle. (Showing one makes no call.)
+macro_rules! debug_by_handle {
+    ($([$($generics:tt)*] $kind:ty: $name:literal),* $(,)?) => {
+        $(impl<$($generics)*> ::std::fmt::Debug for $kind {
+            fn fmt(&self, formatter: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                write!(formatter, concat!($name, "({:#x})"), self.as_raw().id)
+            }
+        })*
+    };
+}
+pub(crate) use debug_by_handle;
+
 /// A handle that is released when it is dropped, on any thread.
 pub(crate) struct Owned<H: Handle>(H);
 
 impl<H: Handle> Owned<H> {
     #[inline]
-    pub fn new(handle: H) -> Owned<H> {
+    pub(crate) fn new(handle: H) -> Owned<H> {
         Owned(handle)
     }
 
     #[inline]
-    pub fn raw(&self) -> H {
+    pub(crate) fn raw(&self) -> H {
         self.0
     }
 
     /// Releases it now, and says how that went.
     #[inline]
-    pub fn release(self) -> Result<()> {
+    pub(crate) fn release(self) -> Result<()> {
         let handle = self.into_raw();
         // SAFETY: see Handle::release.
         check(|err| unsafe { handle.release(err) })
@@ -62,7 +75,7 @@ impl<H: Handle> Owned<H> {
 
     /// Gives the handle to a call that ends it.
     #[inline]
-    pub fn into_raw(self) -> H {
+    pub(crate) fn into_raw(self) -> H {
         let handle = self.0;
         std::mem::forget(self);
         handle

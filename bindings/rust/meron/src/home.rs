@@ -10,7 +10,7 @@
 //! the library calls, and arrays that operations still use. Every object holds an `Arc<Shared>`.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use meron_sys as sys;
@@ -28,13 +28,22 @@ pub(crate) struct Shared {
     /// Arrays of abandoned operations. They are freed when the operation has ended, or after the
     /// context is closed: with the last `Arc<Shared>`; `Open` has one of these.
     abandoned: Mutex<Vec<(RawFuture, Box<dyn Any + Send>)>>,
+    /// Number of these, so that a call without any takes no lock.
+    abandoned_count: AtomicUsize,
     /// Live units, which a load writes.
-    units: Mutex<Vec<Weak<UnitState>>>,
+    units: Mutex<Units>,
     /// Slices of the optimizers' states, exports and loads.
     pub state_uses: Arc<StateUses>,
     /// Of views that are on the device, where there is one.
     pub memory: Memory,
     _callbacks: Arc<Callbacks>,
+}
+
+/// Units that were made. Dead ones are removed whenever the list has doubled.
+#[derive(Default)]
+struct Units {
+    all: Vec<Weak<UnitState>>,
+    limit: usize,
 }
 
 pub(crate) struct Open {
@@ -44,14 +53,19 @@ pub(crate) struct Open {
 
 impl Open {
     /// Takes a context over.
-    pub fn new(handle: sys::meron_context, callbacks: Arc<Callbacks>, memory: Memory) -> Arc<Open> {
+    pub(crate) fn new(
+        handle: sys::meron_context,
+        callbacks: Arc<Callbacks>,
+        memory: Memory,
+    ) -> Arc<Open> {
         Arc::new_cyclic(|open| Open {
             handle,
             shared: Arc::new(Shared {
                 open: open.clone(),
                 closed: AtomicBool::new(false),
-                abandoned: Mutex::new(Vec::new()),
-                units: Mutex::new(Vec::new()),
+                abandoned: Mutex::default(),
+                abandoned_count: AtomicUsize::new(0),
+                units: Mutex::default(),
                 state_uses: Arc::default(),
                 memory,
                 _callbacks: callbacks,
@@ -59,16 +73,16 @@ impl Open {
         })
     }
 
-    pub fn handle(&self) -> sys::meron_context {
+    pub(crate) fn handle(&self) -> sys::meron_context {
         self.handle
     }
 
-    pub fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
     /// Closes the library's context now, and says how that went.
-    pub fn close(mut self) -> Result<()> {
+    pub(crate) fn close(mut self) -> Result<()> {
         let handle = std::mem::take(&mut self.handle);
         // SAFETY: a call with a handle by value; a wrong one gives an error.
         check(|err| unsafe { sys::meron_context_close(handle, err) })
@@ -87,7 +101,7 @@ impl Drop for Open {
 impl Shared {
     /// Keeps the context open. An error when it was closed.
     #[inline]
-    pub fn open(&self) -> Result<Arc<Open>> {
+    pub(crate) fn open(&self) -> Result<Arc<Open>> {
         self.require_open()?;
         self.open.upgrade().ok_or_else(Error::closed)
     }
@@ -95,7 +109,7 @@ impl Shared {
     /// An error when the context was closed. (Another thread may close it right after: then the
     /// library finds the handle stale.)
     #[inline]
-    pub fn require_open(&self) -> Result<()> {
+    pub(crate) fn require_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::closed());
         }
@@ -103,34 +117,57 @@ impl Shared {
     }
 
     /// From now on nothing new is begun.
-    pub fn set_closed(&self) {
+    pub(crate) fn set_closed(&self) {
         self.closed.store(true, Ordering::Release);
     }
 
     /// Notes a unit that was made.
-    pub fn add_unit(&self, unit: &Arc<UnitState>) {
+    pub(crate) fn add_unit(&self, unit: &Arc<UnitState>) {
         let mut units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
-        units.retain(|unit| unit.strong_count() > 0);
-        units.push(Arc::downgrade(unit));
+        if units.all.len() >= units.limit {
+            units.all.retain(|unit| unit.strong_count() > 0);
+            units.limit = 2 * units.all.len() + 16;
+        }
+        units.all.push(Arc::downgrade(unit));
     }
 
     /// The units of the context whose memory anything in this process may show.
-    pub fn units(&self) -> Vec<Arc<UnitState>> {
+    pub(crate) fn units(&self) -> Vec<Arc<UnitState>> {
         let units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
-        units.iter().filter_map(Weak::upgrade).collect()
+        units.all.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Keeps an array for as long as the operation may use it.
-    pub fn abandon(&self, future: RawFuture, array: Box<dyn Any + Send>) {
+    pub(crate) fn abandon(&self, future: RawFuture, array: Box<dyn Any + Send>) {
         self.sweep();
-        self.list().push((future, array));
+        let mut list = self.list();
+        list.push((future, array));
+        self.abandoned_count.store(list.len(), Ordering::Release);
     }
 
-    /// Frees arrays of operations that have ended.
-    pub fn sweep(&self) {
-        let mut list = std::mem::take(&mut *self.list());
-        list.retain(|(future, _)| future.may_use_memory());
-        self.list().append(&mut list);
+    /// Frees arrays of operations that have ended. Every call that begins or waits for an operation
+    /// does it.
+    #[inline]
+    pub(crate) fn sweep(&self) {
+        if self.abandoned_count.load(Ordering::Acquire) > 0 {
+            self.sweep_list();
+        }
+    }
+
+    #[cold]
+    fn sweep_list(&self) {
+        // A poll may call closures of the program, so it takes place outside of the lock.
+        let mut taken = std::mem::take(&mut *self.list());
+        taken.retain(|(future, _)| future.may_use_memory());
+        let mut list = self.list();
+        list.append(&mut taken);
+        self.abandoned_count.store(list.len(), Ordering::Release);
+    }
+
+    /// Number of operations whose arrays are kept.
+    #[cfg(test)]
+    pub(crate) fn abandoned(&self) -> usize {
+        self.abandoned_count.load(Ordering::Acquire)
     }
 
     fn list(&self) -> std::sync::MutexGuard<'_, Vec<(RawFuture, Box<dyn Any + Send>)>> {

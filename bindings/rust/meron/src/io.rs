@@ -3,21 +3,20 @@
 
 use std::ffi::CString;
 use std::fmt;
-use std::mem::size_of_val;
 use std::os::raw::c_void;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use meron_sys as sys;
 
-use crate::call::{check, receive, sized, NO_TIMEOUT};
-use crate::dtype::Plain;
+use crate::call::{call, nanoseconds, receive, sized, NO_TIMEOUT};
 use crate::error::{Error, Result};
 use crate::handle::Owned;
 use crate::home::ForCall;
 use crate::io_memory::{IoBuffer, IoMemory};
-use crate::io_request::{finish, IoRequest, Queue};
+use crate::io_request::{IoRequest, Queue};
 use crate::system::require_version;
 use crate::values::{IoInfo, IoOptions};
 
@@ -68,44 +67,6 @@ impl Io {
         Ok(Io(Arc::new(Queue::open(raw))))
     }
 
-    /// Fills all of `into` from byte `offset` of a file on, and waits for it.
-    ///
-    /// Blocks until the drive has released the memory, however long that takes: borrowed memory
-    /// cannot stay with it. ([`read_begin`](Io::read_begin) has a bound.)
-    ///
-    /// # Errors
-    ///
-    /// [`NotFound`](crate::ErrorKind::NotFound); [`Io`](crate::ErrorKind::Io) if the file is too
-    /// short, or for an error of the drive; [`Argument`](crate::ErrorKind::Argument) if it is no
-    /// file.
-    pub fn read<T: Plain>(
-        &self,
-        path: impl AsRef<Path>,
-        into: &mut [T],
-        offset: u64,
-    ) -> Result<()> {
-        let bytes = size_of_val(into) as u64;
-        // SAFETY: `into` stays borrowed until the request has ended; every pattern of bits is a T.
-        let request = unsafe {
-            self.begin_read(path.as_ref(), into.as_mut_ptr() as *mut c_void, bytes, offset)?
-        };
-        finish(&request)
-    }
-
-    /// Writes all of `data` to byte `offset` of a file and on, and waits for the kernel. Creates
-    /// the file if it does not exist; its other content stays, also beyond the end of `data`. Data
-    /// that must survive a loss of power needs a sync by the caller.
-    ///
-    /// Blocks and fails as [`read`](Io::read); [`NoSpace`](crate::ErrorKind::NoSpace).
-    pub fn write<T: Plain>(&self, path: impl AsRef<Path>, data: &[T], offset: u64) -> Result<()> {
-        let bytes = size_of_val(data) as u64;
-        // SAFETY: `data` stays borrowed until the request has ended.
-        let request = unsafe {
-            self.begin_write(path.as_ref(), data.as_ptr() as *const c_void, bytes, offset)?
-        };
-        finish(&request)
-    }
-
     /// Begins to fill memory, which the request owns meanwhile, from byte `offset` of a file on. The
     /// file is opened here; errors as [`read`](Io::read), and those of the drive from the wait.
     pub fn read_begin<M: IoMemory>(
@@ -140,10 +101,21 @@ impl Io {
     /// Blocks on the drive, as long as transfers progress. Fails with their first error after all
     /// have ended; [`Timeout`](crate::ErrorKind::Timeout) if no transfer progresses.
     pub fn wait(&self) -> Result<()> {
+        self.wait_ns(NO_TIMEOUT).map(drop)
+    }
+
+    /// Waits at most `timeout` for them. Returns `false` after the timeout; the requests continue.
+    /// Errors as [`wait`](Io::wait).
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.wait_ns(nanoseconds(timeout))
+    }
+
+    fn wait_ns(&self, timeout: i64) -> Result<bool> {
         // SAFETY: a call with a handle by value; a wrong one gives an error.
-        check(|err| unsafe { sys::meron_io_wait(self.as_raw(), NO_TIMEOUT, err) })?;
+        let ended = call(|err| unsafe { sys::meron_io_wait(self.as_raw(), timeout, err) })?;
         self.0.sweep();
-        self.0.take_error()
+        self.0.take_error()?;
+        Ok(ended)
     }
 
     /// Makes pinned memory of so many bytes, which are 0: the fastest to read into and write from.
@@ -183,7 +155,8 @@ impl Io {
     ) -> Result<Owned<sys::meron_future>> {
         let path = c_path(path)?;
         self.0.sweep();
-        receive(sys::meron_future::default(), |out, err| {
+        // SAFETY: the path lives during the call, and the memory as long as the caller promises.
+        receive(sys::meron_future::default(), |out, err| unsafe {
             sys::meron_io_read_begin(out, self.as_raw(), path.as_ptr(), data, bytes, offset, err)
         })
         .map(Owned::new)
@@ -201,7 +174,8 @@ impl Io {
     ) -> Result<Owned<sys::meron_future>> {
         let path = c_path(path)?;
         self.0.sweep();
-        receive(sys::meron_future::default(), |out, err| {
+        // SAFETY: as in `begin_read`.
+        receive(sys::meron_future::default(), |out, err| unsafe {
             sys::meron_io_write_begin(out, self.as_raw(), path.as_ptr(), data, bytes, offset, err)
         })
         .map(Owned::new)

@@ -10,9 +10,9 @@ use meron_sys as sys;
 use crate::call::{receive, sized};
 use crate::dtype::Plain;
 use crate::error::Result;
-use crate::handle::Owned;
+use crate::handle::{debug_by_handle, Owned};
 
-mod sealed {
+pub(crate) mod sealed {
     use std::os::raw::c_void;
 
     pub trait Memory {
@@ -22,7 +22,7 @@ mod sealed {
 }
 
 /// Memory that a request can own: a vector of plain numbers, or an [`IoBuffer`].
-pub trait IoMemory: sealed::Memory + Send + 'static {}
+pub trait IoMemory: sealed::Memory + Send + Unpin + 'static {}
 
 impl<T: Plain> sealed::Memory for Vec<T> {
     fn memory(&mut self) -> (*mut c_void, u64) {
@@ -38,6 +38,8 @@ pub struct IoBuffer {
     len: usize,
     registered: bool,
 }
+
+debug_by_handle!([] IoBuffer: "IoBuffer");
 
 // SAFETY: it owns its memory, as a Vec<u8> does.
 unsafe impl Send for IoBuffer {}

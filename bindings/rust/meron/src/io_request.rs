@@ -2,9 +2,12 @@
 //! Requests on files, and what becomes of those that nobody waits for any more.
 
 use std::any::Any;
+use std::future::Future;
 use std::mem::forget;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use meron_sys as sys;
@@ -12,8 +15,10 @@ use meron_sys as sys;
 use crate::call::{call, check, nanoseconds, NO_TIMEOUT};
 use crate::error::{Error, Result};
 use crate::error_kind::ErrorKind;
-use crate::handle::Owned;
+use crate::handle::{debug_by_handle, Owned};
 use crate::io_memory::IoMemory;
+use crate::operation::poll_state;
+use crate::wake::Backoff;
 
 /// An io, which outlives its owner as long as requests are held.
 pub(crate) struct Queue {
@@ -107,26 +112,20 @@ fn may_use_memory(state: &Result<bool>) -> bool {
     }
 }
 
-/// Waits for a request on borrowed memory, until the drive no longer uses the memory.
-pub(crate) fn finish(request: &Owned<sys::meron_future>) -> Result<()> {
-    loop {
-        match wait_for(request, NO_TIMEOUT) {
-            Err(error) if error.kind() == ErrorKind::Timeout => continue,
-            ended => return ended.map(drop),
-        }
-    }
-}
-
 /// A read or write that was begun, and the memory that it works on.
 ///
 /// Dropping it does not stop it: the memory is kept until it has ended, and
-/// [`Io::wait`](crate::Io::wait) or [`Io::close`](crate::Io::close) tells how it did.
+/// [`Io::wait`](crate::Io::wait) or [`Io::close`](crate::Io::close) tells how it did. It is also a
+/// [`std::future::Future`], which polls as [`Operation`](crate::Operation) does.
 #[must_use = "the bytes are only there when the request has been waited for"]
 pub struct IoRequest<M: IoMemory> {
     request: Owned<sys::meron_future>,
     memory: Option<M>,
     io: Arc<Queue>,
+    backoff: Backoff,
 }
+
+debug_by_handle!([M: IoMemory] IoRequest<M>: "IoRequest");
 
 impl<M: IoMemory> IoRequest<M> {
     pub(crate) fn new(
@@ -134,7 +133,7 @@ impl<M: IoMemory> IoRequest<M> {
         memory: M,
         io: Arc<Queue>,
     ) -> IoRequest<M> {
-        IoRequest { request, memory: Some(memory), io }
+        IoRequest { request, memory: Some(memory), io, backoff: Backoff::default() }
     }
 
     /// Waits until it has ended, and gives its memory back.
@@ -148,11 +147,13 @@ impl<M: IoMemory> IoRequest<M> {
     /// [`Closed`](ErrorKind::Closed) if the io was closed before; [`State`](ErrorKind::State) if
     /// the memory was already returned.
     pub fn wait(&mut self) -> Result<M> {
-        if self.memory.is_none() {
-            return Err(Error::state("", "the memory was given back already", "wait once"));
-        }
+        self.require_memory()?;
         wait_for(&self.request, NO_TIMEOUT)?;
-        self.memory.take().ok_or_else(|| Error::state("", "the memory is gone", "wait once"))
+        self.memory.take().ok_or_else(given_back)
+    }
+
+    fn require_memory(&self) -> Result<()> {
+        self.memory.as_ref().map(drop).ok_or_else(given_back)
     }
 
     /// Waits at most so long; whether it has ended. [`wait`](IoRequest::wait) then gives the memory
@@ -169,6 +170,20 @@ impl<M: IoMemory> IoRequest<M> {
     /// The handle of the C interface, for calls of `meron-sys`.
     pub fn as_raw(&self) -> sys::meron_future {
         self.request.raw()
+    }
+}
+
+fn given_back() -> Error {
+    Error::state("", "the memory was given back already", "wait once")
+}
+
+impl<M: IoMemory> Future for IoRequest<M> {
+    type Output = Result<M>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Result<M>> {
+        let done = self.require_memory().and_then(|()| self.is_done());
+        let memory = done.map(|done| if done { self.memory.take() } else { None });
+        poll_state(memory, &mut self.backoff, task)
     }
 }
 

@@ -33,6 +33,7 @@ impl Lease {
         memory: Memory,
     ) -> Result<Lease> {
         let open = shared.open()?;
+        shared.sweep();
         let (first, count) = (table(units), units.len());
         // SAFETY: units and options are only read, during the call; destinations that the options name
         // are kept by PendingGatherInto.

@@ -34,25 +34,35 @@
 //! # Checks of the compiler, and checks at run time
 //!
 //! Slices live no longer than the object that leases their memory: a [`Gather`], an [`Update`],
-//! [`Gradients`], [`Reduced`], [`Entered`] or [`States`]. These keep the context's memory mapped as
-//! well, even when it is closed meanwhile. Arrays that an operation uses belong to it until it has
-//! ended ([`Transfer`], [`PendingGatherInto`]). Misuse that the compiler cannot detect (two
+//! [`Gradients`], [`Reduced`], [`Entered`], [`States`] or [`OwnedStates`]. These keep the context's
+//! memory mapped as well, even when it is closed meanwhile. Arrays that an operation uses belong to
+//! it until it has ended ([`Transfer`], [`PendingGatherInto`], [`IoRequest`]). Memory of a device is
+//! never a slice before the device has written it. Misuse that the compiler cannot detect (two
 //! requests for a gradient at a time, a call on an object of a closed context) is an [`Error`],
-//! like every failure of the library. No safe call is undefined behaviour, in any order of drops.
+//! like every failure of the library. No safe call is undefined behaviour, in any order of drops,
+//! as long as the peers of this host keep the protocol: they are processes of one user and one job,
+//! and may write the memory that they share.
 //!
 //! # Threads, waiting and async
 //!
-//! Everything is [`Send`] and [`Sync`]. Nothing is done in the background: calls that wait, poll or
-//! [`progress`](Context::progress) move all operations of the context. [`Operation`], [`Transfer`] and
-//! [`PendingGather`] are standard futures and need no particular executor.
+//! Everything is [`Send`] and [`Sync`]. Calls that wait, poll or [`progress`](Context::progress) move
+//! all operations of the context, with these exceptions: a thread of the library copies and writes a
+//! save, and one polls MPI under that transport.
+//!
+//! [`Operation`], [`Transfer`], [`PendingGather`], [`PendingGatherInto`], [`PendingUpdate`],
+//! [`IoRequest`] and [`Entering`] are standard futures and need no particular executor. A task that waits is woken by a
+//! thread of this crate, `meron-wake`, at most every 2 ms. An executor that can watch a descriptor
+//! may use [`event_fd`](Context::event_fd) instead.
 //!
 //! # Finding the library
 //!
 //! `meron-sys` links `libmeron.so`, found by `MERON_DIR` (an installation's prefix, or a build folder) or
 //! by pkg-config.
 
-#![deny(missing_docs)]
+// Of those in Cargo.toml also for Rust 1.63, which otherwise finds these blocks unnecessary.
+#![deny(unsafe_op_in_unsafe_fn)]
 
+mod bits;
 mod borrow;
 mod buffer;
 mod call;
@@ -77,6 +87,7 @@ mod group;
 mod handle;
 mod home;
 mod io;
+mod io_borrowed;
 mod io_memory;
 mod io_request;
 mod lease;
@@ -95,6 +106,7 @@ mod rules;
 mod saved_tensor;
 mod saving;
 mod schedule;
+mod states;
 mod system;
 mod transport;
 mod unit;
@@ -102,6 +114,7 @@ mod update;
 #[rustfmt::skip]
 mod values;
 mod view;
+mod wake;
 
 pub use buffer::Buffer;
 pub use checkpoint::{
@@ -124,14 +137,15 @@ pub use io::Io;
 pub use io_memory::{IoBuffer, IoMemory};
 pub use io_request::IoRequest;
 pub use operation::{Operation, Transfer};
-pub use optimizer::{Optimizer, States};
+pub use optimizer::Optimizer;
 pub use options::ContextOptions;
 pub use param::{Param, ParamDesc};
 pub use pending::{wait_any, Pending};
 pub use plan::Plan;
 pub use reduce::Source;
 pub use saved_tensor::{CheckpointTensor, SavedElement};
-pub use schedule::{Entered, Schedule};
+pub use schedule::{Entered, Entering, Schedule};
+pub use states::{OwnedStates, States};
 pub use system::{system_info, version};
 pub use transport::CustomTransport;
 pub use unit::{Unit, UnitInfo};

@@ -12,8 +12,10 @@ use meron_sys as sys;
 use crate::call::{nanoseconds, receive, NO_TIMEOUT};
 use crate::dtype::Plain;
 use crate::error::Result;
+use crate::handle::debug_by_handle;
 use crate::home::Shared;
 use crate::raw_future::RawFuture;
+use crate::wake::Backoff;
 
 /// An operation that was begun and yields nothing but its end.
 ///
@@ -21,20 +23,38 @@ use crate::raw_future::RawFuture;
 /// because the ranks must stay in step.
 ///
 /// It is also a [`std::future::Future`]. Polling advances the context's operations and never blocks
-/// on peers; a future that has not ended wakes its task at once, so that the executor polls it again:
-/// other tasks run in between, and the executor's thread does not sleep meanwhile. If the thread
-/// has no other work, [`wait`](Operation::wait) sleeps instead.
+/// on peers. A task that waits is woken at once a few times, then by a thread of this crate, at last
+/// every 2 ms: an operation that depends on this rank's polls may end so much later. If the thread
+/// has no other work, [`wait`](Operation::wait) has no such delay.
+///
+/// ```
+/// # let context = meron::Context::open()?;
+/// async fn meet(context: &meron::Context) -> meron::Result<()> {
+///     context.world()?.barrier_begin()?.await
+/// }
+/// let barrier = context.world()?.barrier_begin()?;
+/// // ... work that needs no peer ...
+/// barrier.wait()?;
+/// # Ok::<(), meron::Error>(())
+/// ```
 #[must_use = "an operation has to be waited for before its result is used"]
 #[derive(Clone)]
 pub struct Operation {
     future: RawFuture,
     // Keeps the closures alive that waiting may call.
-    _shared: Arc<Shared>,
+    shared: Arc<Shared>,
+    backoff: Backoff,
+}
+
+debug_by_handle! {
+    [] Operation: "Operation",
+    [T: Plain] Transfer<T>: "Transfer",
 }
 
 impl Operation {
     pub(crate) fn new(handle: sys::meron_future, shared: &Arc<Shared>) -> Operation {
-        Operation { future: RawFuture::new(handle), _shared: shared.clone() }
+        let (future, shared) = (RawFuture::new(handle), shared.clone());
+        Operation { future, shared, backoff: Backoff::default() }
     }
 
     /// Waits until the operation has ended.
@@ -51,18 +71,26 @@ impl Operation {
     /// [`Mismatch`](crate::ErrorKind::Mismatch), [`Aborted`](crate::ErrorKind::Aborted),
     /// [`Cancelled`](crate::ErrorKind::Cancelled).
     pub fn wait(&self) -> Result<()> {
-        self.future.wait(NO_TIMEOUT).map(drop)
+        self.wait_ns(NO_TIMEOUT).map(drop)
     }
 
     /// Waits at most `timeout`. Returns `false` after the timeout; the operation continues. Errors
     /// as [`wait`](Operation::wait).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
-        self.future.wait(nanoseconds(timeout))
+        self.wait_ns(nanoseconds(timeout))
+    }
+
+    fn wait_ns(&self, timeout: i64) -> Result<bool> {
+        let ended = self.future.wait(timeout);
+        self.shared.sweep();
+        ended
     }
 
     /// True if the operation has ended; never blocks on peers. Errors as [`wait`](Operation::wait).
     pub fn is_done(&self) -> Result<bool> {
-        self.future.poll()
+        let ended = self.future.poll();
+        self.shared.sweep();
+        ended
     }
 
     /// The handle of the C interface, for calls of `meron-sys`.
@@ -87,11 +115,15 @@ pub(crate) fn begin(
 }
 
 /// Result of a poll, in the form for an executor.
-pub(crate) fn poll_state<T>(done: Result<Option<T>>, task: &TaskContext<'_>) -> Poll<Result<T>> {
+pub(crate) fn poll_state<T>(
+    done: Result<Option<T>>,
+    backoff: &mut Backoff,
+    task: &TaskContext<'_>,
+) -> Poll<Result<T>> {
     match done {
         Ok(Some(value)) => Poll::Ready(Ok(value)),
         Ok(None) => {
-            task.waker().wake_by_ref();
+            backoff.wake_later(task.waker());
             Poll::Pending
         }
         Err(error) => Poll::Ready(Err(error)),
@@ -101,8 +133,9 @@ pub(crate) fn poll_state<T>(done: Result<Option<T>>, task: &TaskContext<'_>) -> 
 impl Future for Operation {
     type Output = Result<()>;
 
-    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Result<()>> {
-        poll_state(self.is_done().map(|done| if done { Some(()) } else { None }), task)
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Result<()>> {
+        let done = self.is_done().map(|done| done.then_some(()));
+        poll_state(done, &mut self.backoff, task)
     }
 }
 
@@ -110,6 +143,16 @@ impl Future for Operation {
 ///
 /// Dropping it does not stop the operation; the array is kept until it has ended. It is also a
 /// [`std::future::Future`], which polls as [`Operation`] does.
+///
+/// ```
+/// # let context = meron::Context::open()?;
+/// use meron::ReduceOp;
+///
+/// let mut sums = context.world()?.all_reduce_begin(vec![1.0f64, 2.0], ReduceOp::Sum)?;
+/// let sums: Vec<f64> = sums.wait()?;
+/// # assert_eq!(sums, [1.0, 2.0]);
+/// # Ok::<(), meron::Error>(())
+/// ```
 #[must_use = "the values are only there when the transfer has been waited for"]
 pub struct Transfer<T: Plain> {
     operation: Operation,
@@ -135,6 +178,12 @@ impl<T: Plain> Transfer<T> {
         self.require_array()?;
         self.operation.wait()?;
         Ok(self.array.take().unwrap_or_default())
+    }
+
+    /// Waits at most `timeout`. Returns `false` after the timeout, and `true` when the operation has
+    /// ended; then [`wait`](Transfer::wait) returns the array at once. Errors as there.
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.operation.wait_timeout(timeout)
     }
 
     /// True if the operation has ended; never blocks on peers. Errors as [`wait`](Transfer::wait).
@@ -175,6 +224,6 @@ impl<T: Plain> Future for Transfer<T> {
         }
         let done = self.operation.is_done();
         let array = done.map(|done| if done { self.array.take() } else { None });
-        poll_state(array, task)
+        poll_state(array, &mut self.operation.backoff, task)
     }
 }

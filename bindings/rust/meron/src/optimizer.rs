@@ -2,22 +2,21 @@
 //! The optimizers that step on this rank's shards.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use meron_sys as sys;
 
 use crate::borrow::{InUse, StateUse, StatesInUse, UnitState, Use};
 use crate::call::{c_string, check, receive, sized};
-use crate::copied::is_copied;
 use crate::error::{Error, Result};
 use crate::group::table;
 use crate::handle::Owned;
-use crate::home::{ForCall, Open, Shared};
+use crate::home::{ForCall, Shared};
 use crate::operation::{begin, Operation};
 use crate::param::Param;
 use crate::unit::{home_of, raw_units, Unit};
 use crate::values::{OptimizerGroup, OptimizerInfo, State};
-use crate::view::{View, ViewMut};
 
 /// States and update rule for some units. Made by [`Context::adamw`](crate::Context::adamw),
 /// [`adam`](crate::Context::adam), [`adagrad`](crate::Context::adagrad), [`lion`](crate::Context::lion)
@@ -42,10 +41,12 @@ use crate::view::{View, ViewMut};
 /// # Ok::<(), meron::Error>(())
 /// ```
 pub struct Optimizer {
-    handle: Owned<sys::meron_optimizer>,
+    handle: Arc<Owned<sys::meron_optimizer>>,
     shared: Arc<Shared>,
     units: Vec<Arc<UnitState>>,
     last_step: Option<Operation>,
+    /// The number of its `OwnedStates`.
+    shown: Arc<AtomicUsize>,
 }
 
 impl ForCall for Optimizer {
@@ -62,6 +63,40 @@ impl Optimizer {
         &self.shared
     }
 
+    pub(crate) fn handle(&self) -> &Arc<Owned<sys::meron_optimizer>> {
+        &self.handle
+    }
+
+    pub(crate) fn units(&self) -> &[Arc<UnitState>] {
+        &self.units
+    }
+
+    pub(crate) fn shown(&self) -> &Arc<AtomicUsize> {
+        &self.shown
+    }
+
+    /// An error while [`OwnedStates`](crate::OwnedStates) of it are alive: its states are then
+    /// neither written, moved nor read.
+    pub(crate) fn require_hidden(&self) -> Result<()> {
+        match self.shown.load(Ordering::Acquire) {
+            0 => Ok(()),
+            _ => Err(Error::state(
+                "",
+                "states of the optimizer are shown",
+                "drop what Optimizer::states_owned gave",
+            )),
+        }
+    }
+
+    /// An error while a step of it is under way.
+    pub(crate) fn require_no_step(&mut self) -> Result<()> {
+        if self.last_step.as_ref().map_or(false, |step| step.future().is_under_way()) {
+            return Err(Error::state("", "a step is under way", "wait for the step"));
+        }
+        self.last_step = None;
+        Ok(())
+    }
+
     pub(crate) fn create(
         shared: &Arc<Shared>,
         units: &[&Unit],
@@ -75,10 +110,11 @@ impl Optimizer {
             sys::meron_optimizer_create(out, table(&handles), handles.len(), options, err)
         })?;
         Ok(Optimizer {
-            handle: Owned::new(handle),
+            handle: Arc::new(Owned::new(handle)),
             shared: shared.clone(),
             units: units.iter().map(|unit| unit.state().clone()).collect(),
             last_step: None,
+            shown: Arc::default(),
         })
     }
 
@@ -90,7 +126,8 @@ impl Optimizer {
     ///
     /// # Errors
     ///
-    /// [`State`](crate::ErrorKind::State), which names the unit that is leased, in use or not reduced;
+    /// [`State`](crate::ErrorKind::State), which names the unit that is leased, in use or not reduced,
+    /// or while [`states_owned`](Optimizer::states_owned) are alive;
     /// [`NonFinite`](crate::ErrorKind::NonFinite) on all ranks when the norm is not finite: nothing was
     /// changed, and the gradients are discarded. Those of [`Operation::wait`].
     pub fn step(&mut self) -> Result<()> {
@@ -100,6 +137,7 @@ impl Optimizer {
     /// Begins a step, and returns at once.
     pub fn step_begin(&mut self) -> Result<Operation> {
         self.shared.require_open()?;
+        self.require_hidden()?;
         // No code of this process reads the sums when the step begins, and Unit::reduced fails
         // until it has ended.
         let _in_use = InUse::begin_all(&self.units, Use::Gradient)?;
@@ -230,6 +268,7 @@ impl Optimizer {
     /// updated on this rank), [`Io`](crate::ErrorKind::Io), [`Corrupt`](crate::ErrorKind::Corrupt).
     pub fn read_state(&self, param: &Param, state: State) -> Result<Vec<f32>> {
         let _open = self.shared.open()?;
+        self.require_hidden()?;
         // The master of f32 is the param itself, which an update writes.
         let _in_use = InUse::begin_all(&self.units, Use::ReadValues)?;
         let shard_range = param.shard_range()?;
@@ -255,9 +294,9 @@ impl Optimizer {
     /// [`read_state`](Optimizer::read_state).
     pub fn write_state(&mut self, param: &Param, state: State, values: &[f32]) -> Result<()> {
         let _open = self.shared.open()?;
+        self.require_hidden()?;
         let _written = StatesInUse::begin(&self.shared.state_uses, StateUse::Shown)?;
-        // SAFETY: `count` elements are read, during the call. They are copied to states without
-        // views: the optimizer is borrowed.
+        // SAFETY: `count` elements are read, during the call, and copied to states without views.
         check(|err| unsafe {
             let (first, count) = (values.as_ptr(), values.len() as u64);
             let (optimizer, param) = (self.as_raw(), param.as_raw());
@@ -279,9 +318,10 @@ impl Optimizer {
     /// [`NoSpace`](crate::ErrorKind::NoSpace), [`Io`](crate::ErrorKind::Io).
     pub fn offload(&mut self, folder: Option<&str>) -> Result<()> {
         let _open = self.shared.open()?;
+        self.require_hidden()?;
         let folder = folder.map(|text| c_string(text, "the folder")).transpose()?;
         let path = folder.as_ref().map_or(std::ptr::null(), |text| text.as_ptr());
-        // SAFETY: the text lives during the call. No view of a state is left: the optimizer is borrowed.
+        // SAFETY: the text lives during the call. No view of a state is left.
         check(|err| unsafe { sys::meron_optimizer_offload(self.as_raw(), path, err) })
     }
 
@@ -295,29 +335,9 @@ impl Optimizer {
     /// [`Corrupt`](crate::ErrorKind::Corrupt).
     pub fn reload(&mut self) -> Result<()> {
         let _open = self.shared.open()?;
+        self.require_hidden()?;
         // SAFETY: the handle is the optimizer's own.
         check(|err| unsafe { sys::meron_optimizer_reload(self.as_raw(), err) })
-    }
-
-    /// This rank's parts of the states, to read and write; for checkpoints.
-    ///
-    /// # Errors
-    ///
-    /// [`State`](crate::ErrorKind::State) while a step is under way, a unit is being updated on this
-    /// rank, a save still copies ([`Context::wait_copied`](crate::Context::wait_copied)), or another
-    /// thread exports or loads.
-    pub fn states(&mut self) -> Result<States<'_>> {
-        let open = self.shared.open()?;
-        let shown = StatesInUse::begin(&self.shared.state_uses, StateUse::Shown)?;
-        let in_use = InUse::begin_all(&self.units, Use::ReadValues)?;
-        if self.last_step.as_ref().map_or(false, |step| step.future().is_under_way()) {
-            return Err(Error::state("", "a step is under way", "wait for the step"));
-        }
-        self.last_step = None;
-        if !is_copied(open.handle())? {
-            return Err(Error::state("", "a save copies the states", "call Context::wait_copied"));
-        }
-        Ok(States { optimizer: self, _in_use: in_use, _shown: shown, _open: open })
     }
 
     /// The handle of the C interface, for calls of `meron-sys`.
@@ -326,56 +346,14 @@ impl Optimizer {
     }
 
     /// Releases the optimizer and its states, as dropping it does. A step under way keeps them until it
-    /// has ended.
+    /// has ended, and [`OwnedStates`](crate::OwnedStates) as long as they live.
     pub fn release(self) -> Result<()> {
-        self.handle.release()
+        Arc::try_unwrap(self.handle).map_or(Ok(()), Owned::release)
     }
 }
 
 impl fmt::Debug for Optimizer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Optimizer({} units)", self.units.len())
-    }
-}
-
-/// This rank's parts of an optimizer's states. Before it is dropped, no step can be taken, no unit of
-/// the optimizer be updated on this rank, and nothing be exported or loaded.
-pub struct States<'o> {
-    optimizer: &'o mut Optimizer,
-    _in_use: Vec<InUse>,
-    _shown: StatesInUse,
-    _open: Arc<Open>,
-}
-
-impl States<'_> {
-    /// The part of a state of `param`, f32.
-    ///
-    /// # Errors
-    ///
-    /// [`Argument`](crate::ErrorKind::Argument) for a param that this optimizer does not train, or a state
-    /// that its rule does not keep; [`Unsupported`](crate::ErrorKind::Unsupported) if the state is
-    /// on nvme, or in 16 or 8 bits: use [`Optimizer::read_state`].
-    pub fn view(&self, param: &Param, state: State) -> Result<View<'_>> {
-        // SAFETY: no step can begin (the optimizer is borrowed), none is under way, and where the state is
-        // the param itself `_in_use` keeps updates away; writing takes `&mut self`; `_open` keeps the
-        // mapping.
-        unsafe { View::new(self.part(param, state)?) }
-    }
-
-    /// The same to write. [`State`](crate::ErrorKind::State) besides for a master that is the param
-    /// itself: write that through an update.
-    pub fn view_mut(&mut self, param: &Param, state: State) -> Result<ViewMut<'_>> {
-        // SAFETY: as in `view`; the borrow is exclusive.
-        unsafe { ViewMut::new(self.part(param, state)?) }
-    }
-
-    fn part(&self, param: &Param, state: State) -> Result<sys::meron_view> {
-        // SAFETY: `out` is valid during the call; zero is a value of a view.
-        unsafe {
-            receive(std::mem::zeroed(), |out, err| {
-                let optimizer = self.optimizer.as_raw();
-                sys::meron_optimizer_state_view(out, optimizer, param.as_raw(), state.code(), err)
-            })
-        }
     }
 }

@@ -83,9 +83,9 @@ impl ContextOptions {
         self
     }
 
-    /// The deadline of every operation; by default 600 s.
-    pub fn timeout(mut self, timeout: Duration) -> ContextOptions {
-        self.timeout = Some(timeout);
+    /// The deadline of every operation; by default, and for `None`, 600 s.
+    pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> ContextOptions {
+        self.timeout = timeout.into();
         self
     }
 

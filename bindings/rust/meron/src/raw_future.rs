@@ -18,30 +18,30 @@ use crate::handle::Owned;
 pub(crate) struct RawFuture(Arc<Owned<sys::meron_future>>);
 
 impl RawFuture {
-    pub fn new(handle: sys::meron_future) -> RawFuture {
+    pub(crate) fn new(handle: sys::meron_future) -> RawFuture {
         RawFuture(Arc::new(Owned::new(handle)))
     }
 
-    pub fn raw(&self) -> sys::meron_future {
+    pub(crate) fn raw(&self) -> sys::meron_future {
         self.0.raw()
     }
 
     /// Waits at most so many nanoseconds; whether the operation has ended.
-    pub fn wait(&self, timeout: i64) -> Result<bool> {
+    pub(crate) fn wait(&self, timeout: i64) -> Result<bool> {
         // SAFETY: a call with a handle by value, and a wrong one gives an error; the caller keeps the
         // closures alive that it calls.
         call(|err| unsafe { sys::meron_future_wait(self.raw(), timeout, err) })
     }
 
     /// True if the operation has ended; never blocks on peers.
-    pub fn poll(&self) -> Result<bool> {
+    pub(crate) fn poll(&self) -> Result<bool> {
         // SAFETY: as in `wait`.
         call(|err| unsafe { sys::meron_future_poll(self.raw(), err) })
     }
 
     /// True if the operation may still read or write its memory. Also true after errors that do not
     /// concern the operation itself (a stale handle of a context that another thread is closing).
-    pub fn may_use_memory(&self) -> bool {
+    pub(crate) fn may_use_memory(&self) -> bool {
         let status = self.status();
         let cancelled = status == sys::MERON_E_CANCELLED; // no poll is ended by should_stop
         status == sys::MERON_IN_PROGRESS
@@ -49,7 +49,7 @@ impl RawFuture {
     }
 
     /// Whether it is still under way, as far as this can be known.
-    pub fn is_under_way(&self) -> bool {
+    pub(crate) fn is_under_way(&self) -> bool {
         self.status() == sys::MERON_IN_PROGRESS
     }
 

@@ -127,7 +127,7 @@ pub(crate) struct RawTensors {
 }
 
 impl RawTensors {
-    pub fn new(tensors: &[CheckpointTensor<'_>]) -> Result<RawTensors> {
+    pub(crate) fn new(tensors: &[CheckpointTensor<'_>]) -> Result<RawTensors> {
         let mut texts = Vec::new();
         let mut text = |value: &str, what: &str| -> Result<*const std::os::raw::c_char> {
             // The address of its bytes does not change when the CString moves.
@@ -155,11 +155,11 @@ impl RawTensors {
         Ok(RawTensors { raw, _texts: texts })
     }
 
-    pub fn first(&self) -> *const sys::meron_checkpoint_tensor {
+    pub(crate) fn first(&self) -> *const sys::meron_checkpoint_tensor {
         table(&self.raw)
     }
 
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.raw.len() as u64
     }
 }

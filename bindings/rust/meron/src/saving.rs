@@ -79,7 +79,8 @@ impl Context {
     ///
     /// [`Argument`](crate::ErrorKind::Argument) (a name that will not do, `extra` is no JSON object),
     /// [`Duplicate`](crate::ErrorKind::Duplicate) (the name is taken),
-    /// [`State`](crate::ErrorKind::State) (a step is under way, a unit is updated or in use),
+    /// [`State`](crate::ErrorKind::State) (a step is under way, a unit is updated or in use,
+    /// [`Optimizer::states_owned`] are alive),
     /// [`Unsupported`](crate::ErrorKind::Unsupported) (a unit of some ranks only), [`NoSpace`](crate::ErrorKind::NoSpace), [`Io`](crate::ErrorKind::Io); those of
     /// [`Operation::wait`].
     pub fn save_begin(
@@ -90,6 +91,9 @@ impl Context {
         options: &SaveOptions,
     ) -> Result<Operation> {
         self.shared().require_open()?;
+        for optimizer in optimizers {
+            optimizer.require_hidden()?;
+        }
         let folder = c_path(folder.as_ref())?;
         let name = c_string(name, "the name of a checkpoint")?;
         let extra = optional(options.extra.as_deref(), "extra")?;
@@ -250,5 +254,24 @@ impl Context {
         check(|err| unsafe {
             sys::meron_checkpoint_export(self.as_raw(), folder.as_ptr(), &raw, err)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::saved_tensor::CheckpointTensor;
+
+    #[test]
+    fn arrays_are_freed_by_the_wait_for_their_operation() {
+        let folder = std::env::temp_dir().join(format!("meron-rust-{}-kept", std::process::id()));
+        let context = Context::options().rank(0).world_size(1).threads(1).open().unwrap();
+        let tensor = CheckpointTensor::new("own", &[3], vec![1.0f32; 3]);
+        let options = SaveOptions::new().tensor(tensor);
+        let saving = context.save_begin(&folder, "a", &[], &options).unwrap();
+        assert_eq!(context.shared().abandoned(), 1);
+        saving.wait().unwrap();
+        assert_eq!(context.shared().abandoned(), 0);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -2,8 +2,11 @@
 //! The order in which a trainer uses its units, recorded and replayed.
 
 use std::fmt;
+use std::future::Future;
 use std::os::raw::c_void;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use meron_sys as sys;
@@ -11,15 +14,16 @@ use meron_sys as sys;
 use crate::borrow::UnitState;
 use crate::call::{call, check, nanoseconds, receive, sized, NO_TIMEOUT};
 use crate::context::Context;
-use crate::device::Memory;
 use crate::error::{Error, Result};
 use crate::group::table;
 use crate::handle::Owned;
 use crate::home::{ForCall, Open, Shared};
+use crate::operation::poll_state;
 use crate::param::Param;
 use crate::unit::{home_of, raw_units, Unit};
-use crate::values::{ScheduleInfo, ScheduleOptions, Tier};
+use crate::values::{ScheduleInfo, ScheduleOptions};
 use crate::view::View;
+use crate::wake::Backoff;
 
 /// Shared state of a schedule and the uses of its units. The handle is released with the last of
 /// them.
@@ -27,12 +31,19 @@ struct Inner {
     handle: Owned<sys::meron_schedule>,
     shared: Arc<Shared>,
     units: Vec<Arc<UnitState>>,
-    on_device: bool, // where the host cannot read
 }
 
 impl Inner {
     fn raw(&self) -> sys::meron_schedule {
         self.handle.raw()
+    }
+
+    fn enter(self: &Arc<Inner>, index: usize, timeout: i64) -> Result<Option<Entered>> {
+        let open = self.shared.open()?;
+        // SAFETY: a call with a handle by value; the closures that it calls live as long as `open`.
+        let entered =
+            call(|err| unsafe { sys::meron_schedule_enter(self.raw(), index, timeout, err) })?;
+        Ok(entered.then(|| Entered { inner: self.clone(), index, left: false, _open: open }))
     }
 }
 
@@ -80,7 +91,6 @@ impl Schedule {
         let shared = home_of(units).unwrap_or(shared);
         shared.require_open()?;
         let handles = raw_units(units);
-        let on_device = options.tier == Tier::Device && shared.memory == Memory::Device;
         let options = options.raw();
         // SAFETY: handles and options are only read, during the call.
         let handle = receive(sys::meron_schedule::default(), |out, err| unsafe {
@@ -90,7 +100,6 @@ impl Schedule {
             handle: Owned::new(handle),
             shared: shared.clone(),
             units: units.iter().map(|unit| unit.state().clone()).collect(),
-            on_device,
         })))
     }
 
@@ -116,7 +125,7 @@ impl Schedule {
     /// this rank; [`Argument`](crate::ErrorKind::Argument) beyond the units; those of
     /// [`Operation::wait`](crate::Operation::wait).
     pub fn enter(&self, index: usize) -> Result<Entered> {
-        self.enter_by(index, NO_TIMEOUT)?.ok_or_else(|| {
+        self.0.enter(index, NO_TIMEOUT)?.ok_or_else(|| {
             Error::state("", "the unit is not full", "enter it again: its gather goes on")
         })
     }
@@ -124,19 +133,13 @@ impl Schedule {
     /// Waits at most `timeout`. Returns `None` after the timeout: the next enter of the unit
     /// continues the same use.
     pub fn enter_timeout(&self, index: usize, timeout: Duration) -> Result<Option<Entered>> {
-        self.enter_by(index, nanoseconds(timeout))
+        self.0.enter(index, nanoseconds(timeout))
     }
 
-    fn enter_by(&self, index: usize, timeout: i64) -> Result<Option<Entered>> {
-        let open = self.0.shared.open()?;
-        // SAFETY: a call with a handle by value; the closures that it calls live as long as `open`.
-        let entered =
-            call(|err| unsafe { sys::meron_schedule_enter(self.as_raw(), index, timeout, err) })?;
-        Ok(if entered {
-            Some(Entered { inner: self.0.clone(), index, left: false, _open: open })
-        } else {
-            None
-        })
+    /// [`enter`](Schedule::enter) as a future. Its first poll begins the use; if it is dropped before
+    /// its end, the next enter of the unit continues that use.
+    pub fn entering(&self, index: usize) -> Entering {
+        Entering { inner: self.0.clone(), index, backoff: Backoff::default() }
     }
 
     /// Forgets the pass, and gives everything back: after an error in the trainer. The recorded orders
@@ -192,6 +195,30 @@ impl fmt::Debug for Schedule {
     }
 }
 
+/// A unit on its way to being entered, made by [`Schedule::entering`]. A future, which polls as
+/// [`Operation`](crate::Operation) does.
+#[must_use = "a future does nothing before it is polled"]
+pub struct Entering {
+    inner: Arc<Inner>,
+    index: usize,
+    backoff: Backoff,
+}
+
+impl Future for Entering {
+    type Output = Result<Entered>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Result<Entered>> {
+        let entered = self.inner.enter(self.index, 0);
+        poll_state(entered, &mut self.backoff, task)
+    }
+}
+
+impl fmt::Debug for Entering {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Entering({})", self.index)
+    }
+}
+
 /// A use of a unit of a [`Schedule`]: its tensors are whole until this is dropped.
 ///
 /// ```compile_fail,E0505
@@ -214,26 +241,18 @@ pub struct Entered {
 }
 
 impl Entered {
-    /// The whole tensor of a param of the unit. Other ranks read the same memory. That of the emulated
-    /// device is read by the host as well, and is written when its stream has come so far.
+    /// The whole tensor of a param of the unit. Other ranks read the same memory.
     ///
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) when the param is not in the unit;
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) when it is in a device's memory, which the host
-    /// cannot read: see [`device_pointer`](Entered::device_pointer).
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) when it is in a device's memory, also in that of
+    /// the emulated one: a stream may still write it. See
+    /// [`device_pointer`](Entered::device_pointer) and [`Tier::Host`](crate::Tier::Host).
     pub fn view(&self, param: &Param) -> Result<View<'_>> {
-        if self.inner.on_device {
-            return Err(Error::new(
-                sys::MERON_E_UNSUPPORTED,
-                param.name(),
-                "the tensor is in a device's memory, which the host cannot read",
-                "take its device_pointer, or make the schedule with Tier::Host",
-            ));
-        }
         // SAFETY: the unit stays entered until `self` is dropped, which prevents writes of the
         // values; `_open` keeps the mapping.
-        unsafe { View::new(self.raw_view(param)?) }
+        unsafe { View::new(self.raw_view(param)?, param) }
     }
 
     /// Address of the full tensor of a param, row-major: on the device for work of the schedule's
@@ -268,6 +287,12 @@ impl Entered {
     fn end(&self) -> Result<()> {
         // SAFETY: a call with a handle by value; a wrong one gives an error.
         check(|err| unsafe { sys::meron_schedule_leave(self.inner.raw(), self.index, err) })
+    }
+}
+
+impl fmt::Debug for Entered {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Entered({:?})", self.inner.units[self.index].name)
     }
 }
 

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A transport of the program's own: how bytes move between ranks that share no memory.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::CString;
+use std::fmt;
 use std::io;
 use std::os::raw::c_void;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use meron_sys as sys;
 
-use crate::failures::{describe, note_transport_failure};
+use crate::failures::{contained, note_transport_failure, Cause};
 
 /// Moves messages between ranks; everything else Meron makes from that. Given to
 /// [`ContextOptions::custom`](crate::ContextOptions::custom).
@@ -83,13 +82,17 @@ struct Place {
 unsafe impl Send for Place {}
 
 impl Bridge {
-    pub fn new(name: CString, max_message: u64, transport: Box<dyn CustomTransport>) -> Bridge {
+    pub(crate) fn new(
+        name: CString,
+        max_message: u64,
+        transport: Box<dyn CustomTransport>,
+    ) -> Bridge {
         let state = Mutex::new(State { transport, places: HashMap::new() });
         Bridge { name, max_message, state }
     }
 
     /// The table by which the library calls the transport, for as long as `self` stays where it is.
-    pub fn table(&self) -> sys::meron_transport {
+    pub(crate) fn table(&self) -> sys::meron_transport {
         sys::meron_transport {
             name: self.name.as_ptr(),
             user: self as *const Bridge as *mut c_void,
@@ -114,30 +117,58 @@ impl Bridge {
     /// resulting error.
     fn status(
         &self,
-        what: &str,
+        what: fmt::Arguments<'_>,
         body: impl FnOnce(&mut State) -> io::Result<bool>,
     ) -> sys::meron_status {
         let mut state = self.state();
-        let (status, why) = match catch_unwind(AssertUnwindSafe(|| body(&mut state))) {
+        let ran = contained(|| match body(&mut state) {
+            Ok(done) => Ok(done),
+            Err(error) => Err(Failed::cause(what, error.to_string(), Some(error))),
+        });
+        let (status, why) = match ran {
             Ok(Ok(true)) => return sys::MERON_OK,
             Ok(Ok(false)) => return sys::MERON_IN_PROGRESS,
-            Ok(Err(error)) => (sys::MERON_E_IO, error.to_string()),
-            Err(payload) => (sys::MERON_E_INTERNAL, panic_text(&*payload)),
+            Ok(Err(failed)) => (sys::MERON_E_IO, failed),
+            Err(panic) => {
+                (sys::MERON_E_INTERNAL, Failed::cause(what, format!("panicked ({panic})"), None))
+            }
         };
-        note_transport_failure(format!("{what}: {why}"));
+        note_transport_failure(why);
         status
     }
 }
 
-fn panic_text(payload: &(dyn Any + Send)) -> String {
-    format!("panicked ({})", describe(payload))
+/// The failure of a function of the transport.
+#[derive(Debug)]
+struct Failed {
+    text: String,
+    error: Option<io::Error>,
+}
+
+impl Failed {
+    fn cause(what: fmt::Arguments<'_>, why: String, error: Option<io::Error>) -> Cause {
+        Arc::new(Failed { text: format!("{what}: {why}"), error })
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failed {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.as_ref().map(|error| error as _)
+    }
 }
 
 /// # Safety
 ///
 /// `user` is the pointer of `Bridge::table`, whose bridge lives.
 unsafe fn bridge<'a>(user: *mut c_void) -> &'a Bridge {
-    &*(user as *const Bridge)
+    // SAFETY: as the caller promises.
+    unsafe { &*(user as *const Bridge) }
 }
 
 unsafe extern "C" fn send(
@@ -150,12 +181,16 @@ unsafe extern "C" fn send(
 ) -> sys::meron_status {
     let message: &[u8] = match bytes {
         0 => &[],
-        _ => slice::from_raw_parts(data as *const u8, bytes as usize),
+        // SAFETY: the library lends so many bytes during the call.
+        _ => unsafe { slice::from_raw_parts(data as *const u8, bytes as usize) },
     };
-    bridge(user).status(&format!("send to rank {peer}"), |state| {
+    // SAFETY: `user` is from `Bridge::table`, whose bridge each object of the context keeps.
+    let bridge = unsafe { bridge(user) };
+    bridge.status(format_args!("send to rank {peer}"), |state| {
         let number = state.transport.send(peer, tag, message)?;
         if let Some(number) = number {
-            *request = number;
+            // SAFETY: the library's place for the number, during the call.
+            unsafe { *request = number };
         }
         Ok(number.is_some())
     })
@@ -169,20 +204,28 @@ unsafe extern "C" fn receive(
     data: *mut c_void,
     bytes: u64,
 ) -> sys::meron_status {
-    bridge(user).status(&format!("receive from rank {peer}"), |state| {
+    // SAFETY: as in `send`.
+    let bridge = unsafe { bridge(user) };
+    bridge.status(format_args!("receive from rank {peer}"), |state| {
         let number = state.transport.receive(peer, tag, bytes as usize)?;
         if let Some(number) = number {
             state.places.insert(number, Place { data: data as *mut u8, bytes: bytes as usize });
-            *request = number;
+            // SAFETY: the library's place for the number, during the call.
+            unsafe { *request = number };
         }
         Ok(number.is_some())
     })
 }
 
 unsafe extern "C" fn test(user: *mut c_void, request: u64, bytes: *mut u64) -> sys::meron_status {
-    bridge(user).status("test", |state| {
+    // SAFETY: as in `send`.
+    let bridge = unsafe { bridge(user) };
+    bridge.status(format_args!("test"), |state| {
         let place: &mut [u8] = match state.places.get(&request) {
-            Some(place) if place.bytes > 0 => slice::from_raw_parts_mut(place.data, place.bytes),
+            // SAFETY: the library lends the memory until the request is done or cancelled.
+            Some(place) if place.bytes > 0 => unsafe {
+                slice::from_raw_parts_mut(place.data, place.bytes)
+            },
             _ => &mut [],
         };
         let size = state.transport.test(request, place);
@@ -191,14 +234,17 @@ unsafe extern "C" fn test(user: *mut c_void, request: u64, bytes: *mut u64) -> s
         }
         let size = size?;
         if let Some(size) = size {
-            *bytes = size as u64;
+            // SAFETY: the library's place for the size, during the call.
+            unsafe { *bytes = size as u64 };
         }
         Ok(size.is_some())
     })
 }
 
 unsafe extern "C" fn cancel(user: *mut c_void, request: u64) {
-    bridge(user).status("cancel", |state| {
+    // SAFETY: as in `send`.
+    let bridge = unsafe { bridge(user) };
+    bridge.status(format_args!("cancel"), |state| {
         state.places.remove(&request);
         state.transport.cancel(request);
         Ok(true)
@@ -207,15 +253,19 @@ unsafe extern "C" fn cancel(user: *mut c_void, request: u64) {
 
 unsafe extern "C" fn idle(user: *mut c_void, timeout_ns: i64) {
     let timeout = Duration::from_nanos(timeout_ns.max(0) as u64);
-    bridge(user).status("idle", |state| {
+    // SAFETY: as in `send`.
+    let bridge = unsafe { bridge(user) };
+    bridge.status(format_args!("idle"), |state| {
         state.transport.idle(timeout);
         Ok(true)
     });
 }
 
 unsafe extern "C" fn alive(user: *mut c_void, peer: i32) -> i32 {
+    // SAFETY: as in `send`.
+    let bridge = unsafe { bridge(user) };
     let mut is_alive = false; // after a panic nothing moves to that peer any more
-    bridge(user).status(&format!("asking for rank {peer}"), |state| {
+    bridge.status(format_args!("asking for rank {peer}"), |state| {
         is_alive = state.transport.is_alive(peer);
         Ok(true)
     });
@@ -223,7 +273,9 @@ unsafe extern "C" fn alive(user: *mut c_void, peer: i32) -> i32 {
 }
 
 unsafe extern "C" fn closed(user: *mut c_void) {
-    bridge(user).status("closed", |state| {
+    // SAFETY: as in `send`.
+    let bridge = unsafe { bridge(user) };
+    bridge.status(format_args!("closed"), |state| {
         state.transport.closed();
         Ok(true)
     });

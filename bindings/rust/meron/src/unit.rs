@@ -21,7 +21,9 @@ use crate::values::{Activity, Codec};
 ///
 /// Dropping it releases the handle; the memory stays until the context is closed, because peers may
 /// read it.
-pub struct Unit {
+pub struct Unit(Arc<Inner>);
+
+struct Inner {
     handle: Owned<sys::meron_unit>,
     shared: Arc<Shared>,
     state: Arc<UnitState>,
@@ -59,7 +61,7 @@ impl ForCall for Unit {
     type Raw = sys::meron_unit;
 
     fn for_call(&self) -> Result<sys::meron_unit> {
-        self.shared.require_open()?;
+        self.shared().require_open()?;
         Ok(self.as_raw())
     }
 }
@@ -75,12 +77,13 @@ impl Unit {
         })?;
         let state = UnitState::new(name, handles.iter().map(|handle| handle.id).collect());
         context.shared().add_unit(&state);
-        Ok(Unit { handle: Owned::new(handle), shared: context.shared().clone(), state })
+        let shared = context.shared().clone();
+        Ok(Unit(Arc::new(Inner { handle: Owned::new(handle), shared, state })))
     }
 
     /// The name, unique in the context.
     pub fn name(&self) -> &str {
-        &self.state.name
+        &self.0.state.name
     }
 
     /// Information about the unit on this rank. Never blocks.
@@ -101,7 +104,7 @@ impl Unit {
     }
 
     pub(crate) fn raw_info(&self) -> Result<sys::meron_unit_info> {
-        self.shared.require_open()?;
+        self.shared().require_open()?;
         // SAFETY: `out` says its size, and is valid during the call.
         receive(sized!(meron_unit_info), |out, err| unsafe {
             sys::meron_unit_get_info(out, self.as_raw(), err)
@@ -119,30 +122,36 @@ impl Unit {
     /// or an optimizer; [`Unsupported`](crate::ErrorKind::Unsupported) where it resides on devices that
     /// are joined.
     pub fn destroy(&self) -> Result<()> {
-        let _use = InUse::begin(&self.state, Use::Gradient)?;
-        self.shared.require_open()?;
+        let _use = InUse::begin(self.state(), Use::Gradient)?;
+        self.shared().require_open()?;
         // SAFETY: a call with a handle by value; a wrong one gives an error.
         check(|err| unsafe { sys::meron_unit_destroy(self.as_raw(), err) })
     }
 
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+        &self.0.shared
     }
 
     pub(crate) fn state(&self) -> &Arc<UnitState> {
-        &self.state
+        &self.0.state
+    }
+
+    /// The same unit, for its guards.
+    pub(crate) fn share(&self) -> Unit {
+        Unit(self.0.clone())
     }
 
     /// The handle of the C interface, for calls of `meron-sys`.
     #[inline]
     pub fn as_raw(&self) -> sys::meron_unit {
-        self.handle.raw()
+        self.0.handle.raw()
     }
 
-    /// Releases the handle, as dropping it does.
+    /// Releases the handle, as dropping it does. [`Gradients`](crate::Gradients) and
+    /// [`Reduced`](crate::Reduced) keep it as long as they live.
     pub fn release(self) -> Result<()> {
-        self.handle.release()
+        Arc::try_unwrap(self.0).map_or(Ok(()), |inner| inner.handle.release())
     }
 }
 
@@ -172,6 +181,6 @@ pub(crate) fn home_of<'u>(units: &[&'u Unit]) -> Option<&'u Arc<Shared>> {
 
 impl fmt::Debug for Unit {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Unit({:?}, {} params)", self.state.name, self.state.params.len())
+        write!(formatter, "Unit({:?}, {} params)", self.name(), self.state().params.len())
     }
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writing the values of params.
 
+use std::future::Future;
 use std::os::raw::c_void;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use meron_sys as sys;
@@ -11,24 +14,36 @@ use crate::borrow::{InUse, Use};
 use crate::call::{call, check, nanoseconds, receive, NO_TIMEOUT};
 use crate::context::Context;
 use crate::dtype::Element;
-use crate::error::Result;
-use crate::handle::Owned;
+use crate::error::{Error, Result};
+use crate::handle::{debug_by_handle, Owned};
 use crate::home::{Open, Shared};
+use crate::operation::poll_state;
 use crate::param::Param;
 use crate::unit::{home_of, raw_units, Unit};
 use crate::view::ViewMut;
+use crate::wake::Backoff;
 
 /// An update that was begun: every rank is asked to release the present version.
 ///
 /// Dropping it cancels the update, which breaks the group with an error of kind
 /// [`Aborted`](crate::ErrorKind::Aborted) on every rank, because the peers continue it.
+///
+/// It is also a [`std::future::Future`], which polls as [`Operation`](crate::Operation) does.
 #[must_use = "dropping an update that was not waited for breaks the group"]
-pub struct PendingUpdate(Update);
+pub struct PendingUpdate {
+    update: Option<Update>,
+    backoff: Backoff,
+}
+
+debug_by_handle! {
+    [] PendingUpdate: "PendingUpdate",
+    [] Update: "Update",
+}
 
 impl PendingUpdate {
-    /// The handle of the C interface, for calls of `meron-sys`.
+    /// The handle of the C interface, for calls of `meron-sys`; null when it has been awaited.
     pub fn as_raw(&self) -> sys::meron_future {
-        self.0.as_raw()
+        self.update.as_ref().map_or(sys::meron_future::default(), Update::as_raw)
     }
 
     pub(crate) fn begin(shared: &Arc<Shared>, units: &[&Unit]) -> Result<PendingUpdate> {
@@ -41,7 +56,8 @@ impl PendingUpdate {
             let first = crate::group::table(&handles);
             sys::meron_update_begin(out, first, handles.len(), err)
         })?;
-        Ok(PendingUpdate(Update { handle: Owned::new(handle), _in_use: in_use, _open: open }))
+        let update = Update { handle: Owned::new(handle), _in_use: in_use, _open: open };
+        Ok(PendingUpdate { update: Some(update), backoff: Backoff::default() })
     }
 
     /// Waits until every rank has released it, after which this rank's parts may be written.
@@ -52,15 +68,45 @@ impl PendingUpdate {
     /// # Errors
     ///
     /// Those of [`Operation::wait`](crate::Operation::wait).
-    pub fn wait(self) -> Result<Update> {
-        self.0.wait(NO_TIMEOUT)?;
-        Ok(self.0)
+    pub fn wait(mut self) -> Result<Update> {
+        self.update()?.wait(NO_TIMEOUT)?;
+        self.take()
     }
 
-    /// Waits at most so long. `false` when that has passed first; `true` when all have released it, and
-    /// [`wait`](PendingUpdate::wait) returns at once.
+    /// Waits at most `timeout`. Returns `false` after the timeout, and `true` when all have released
+    /// it; then [`wait`](PendingUpdate::wait) returns at once.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
-        self.0.wait(nanoseconds(timeout))
+        self.update()?.wait(nanoseconds(timeout))
+    }
+
+    /// True if every rank has released it; never blocks on peers. Errors as
+    /// [`wait`](PendingUpdate::wait).
+    pub fn is_done(&self) -> Result<bool> {
+        self.update()?.poll()
+    }
+
+    fn update(&self) -> Result<&Update> {
+        self.update.as_ref().ok_or_else(awaited)
+    }
+
+    fn take(&mut self) -> Result<Update> {
+        self.update.take().ok_or_else(awaited)
+    }
+}
+
+fn awaited() -> Error {
+    Error::state("", "this update has been awaited already", "use what it gave")
+}
+
+impl Future for PendingUpdate {
+    type Output = Result<Update>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Result<Update>> {
+        let open = self.is_done().and_then(|done| match done {
+            true => self.take().map(Some),
+            false => Ok(None),
+        });
+        poll_state(open, &mut self.backoff, task)
     }
 }
 
@@ -80,6 +126,11 @@ impl Update {
     fn wait(&self, timeout: i64) -> Result<bool> {
         // SAFETY: a call with a handle by value; the closures that it calls live as long as `_open`.
         call(|err| unsafe { sys::meron_future_wait(self.handle.raw(), timeout, err) })
+    }
+
+    fn poll(&self) -> Result<bool> {
+        // SAFETY: as in `wait`.
+        call(|err| unsafe { sys::meron_future_poll(self.handle.raw(), err) })
     }
 
     /// Writes this rank's shard of `param` from the full tensor. Every rank passes equal values.
@@ -125,7 +176,7 @@ impl Update {
             let raw = receive(std::mem::zeroed(), |out, err| {
                 sys::meron_update_view(out, self.as_raw(), param.as_raw(), err)
             })?;
-            ViewMut::new(raw)
+            ViewMut::new(raw, param)
         }
     }
 

@@ -3,13 +3,16 @@
 
 mod common;
 
+use std::cell::RefCell;
+use std::error::Error;
+use std::panic::panic_any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{job_name, modest, ranks_with, Random};
-use meron::ErrorKind;
+use common::{job_name, modest, ranks_with, Bomb, Random};
+use meron::{ErrorKind, Operation};
 
 #[test]
 fn a_wait_ends_when_it_is_told_to() {
@@ -48,19 +51,70 @@ fn a_panic_in_should_stop_ends_the_wait() {
         2,
         "zero3",
         |options, rank| {
-            options.should_stop(move || if rank == 0 { panic!("enough") } else { false })
+            let asked = AtomicUsize::new(0);
+            options.should_stop(move || match (rank, asked.fetch_add(1, Ordering::Relaxed)) {
+                (0, 0) => panic!("enough"),
+                (0, _) => panic_any(Bomb),
+                _ => false,
+            })
         },
         move |context| {
             let world = context.world().unwrap();
             if context.rank() == 0 {
                 let barrier = world.barrier_begin().unwrap();
-                let error = barrier.wait().unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::Cancelled);
-                assert!(error.message().contains("should_stop panicked (enough)"), "{error}");
+                for text in ["enough", "with a value that is no text"] {
+                    let error = barrier.wait().unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::Cancelled);
+                    let said = format!("should_stop panicked ({text})");
+                    assert!(error.message().contains(&said), "{error}");
+                    assert_eq!(error.source().unwrap().to_string(), text);
+                }
                 turn.wait();
             } else {
                 turn.wait();
             }
+        },
+    );
+}
+
+/// Waits for an operation when its thread ends.
+struct WaitsLate(Option<Operation>, Arc<Mutex<Option<ErrorKind>>>);
+
+impl Drop for WaitsLate {
+    fn drop(&mut self) {
+        let kind = self.0.take().map(|operation| operation.wait().unwrap_err().kind());
+        *self.1.lock().unwrap() = kind;
+    }
+}
+
+thread_local! {
+    static LATE: RefCell<Option<WaitsLate>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn should_stop_may_panic_while_its_thread_ends() {
+    let turn = Arc::new(Barrier::new(2));
+    ranks_with(
+        2,
+        "zero3",
+        |options, rank| options.should_stop(move || if rank == 0 { panic!("stop") } else { false }),
+        move |context| {
+            if context.rank() == 0 {
+                let barrier = context.world().unwrap().barrier_begin().unwrap();
+                let found = Arc::new(Mutex::new(None));
+                let told = found.clone();
+                let ends = thread::spawn(move || {
+                    // Made first, so dropped after the crate's own thread-locals.
+                    LATE.with(|late| *late.borrow_mut() = Some(WaitsLate(None, told.clone())));
+                    assert_eq!(barrier.wait().unwrap_err().kind(), ErrorKind::Cancelled);
+                    let late = WaitsLate(Some(barrier), told);
+                    let before = LATE.with(|place| place.borrow_mut().replace(late));
+                    drop(before);
+                });
+                ends.join().unwrap();
+                assert_eq!(*found.lock().unwrap(), Some(ErrorKind::Cancelled));
+            }
+            turn.wait();
         },
     );
 }
@@ -109,7 +163,7 @@ fn log_messages_arrive_and_their_panics_stay() {
         .log(move |_level, message| {
             assert!(!message.is_empty());
             counted.fetch_add(1, Ordering::Relaxed);
-            panic!("in the log");
+            panic_any(Bomb);
         });
     let peer = thread::spawn(move || {
         let options = modest().transport("local").job(&job).rank(1).world_size(2);

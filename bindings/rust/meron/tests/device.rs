@@ -5,13 +5,15 @@ mod common;
 
 use std::alloc::{alloc, dealloc, Layout};
 use std::os::raw::c_void;
+use std::panic::panic_any;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use common::{alone, modest};
+use common::{alone, modest, Bomb};
 use meron::{
-    Context, ContextOptions, DeviceAllocator, ErrorKind, Param, Source, Stream, Tier, Unit,
+    Context, ContextOptions, DeviceAllocator, ErrorKind, Param, ScheduleOptions, Source, Stream,
+    Tier, Unit,
 };
 
 fn emulated() -> ContextOptions {
@@ -76,9 +78,29 @@ fn gradients_from_its_memory() {
     assert_eq!(unit.reduced().unwrap().view(&param).unwrap().as_slice::<f32>().unwrap(), values());
 }
 
+#[test]
+fn an_entered_unit_on_a_device_shows_no_slice() {
+    let context = emulated().open().unwrap();
+    let (param, unit) = written(&context);
+    for (tier, refused) in [(Tier::Device, true), (Tier::Host, false)] {
+        let schedule = context.schedule(&[&unit], &ScheduleOptions::default().tier(tier)).unwrap();
+        schedule.start_pass(0).unwrap();
+        let used = schedule.enter(0).unwrap();
+        assert!(!used.device_pointer(&param).unwrap().is_null());
+        match used.view(&param) {
+            Ok(view) => assert!(!refused && view.to_f32() == values()),
+            Err(error) => {
+                assert!(refused && error.kind() == ErrorKind::Unsupported, "{error}");
+                assert!(error.advice().contains("Tier::Host"), "{error}");
+            }
+        };
+    }
+}
+
 /// Counts what it lends.
 struct Pool {
     lent: Arc<AtomicUsize>,
+    /// 0: it has none; 1: it panics.
     most: u64,
 }
 
@@ -89,8 +111,11 @@ fn layout(bytes: u64) -> Layout {
 // SAFETY: memory of the host, which is what the emulated device takes, from the program's allocator.
 unsafe impl DeviceAllocator for Pool {
     fn allocate(&self, bytes: u64, _stream: Stream) -> Option<NonNull<c_void>> {
-        if bytes > self.most {
-            return None;
+        match self.most {
+            0 => return None,
+            1 => panic_any(Bomb),
+            most if bytes > most => return None,
+            _ => {}
         }
         self.lent.fetch_add(1, Ordering::SeqCst);
         // SAFETY: no caller requests 0 bytes.
@@ -117,11 +142,13 @@ fn an_allocator_of_the_programs_own() {
     drop(tensor);
     assert_eq!(lent.load(Ordering::SeqCst), 0);
 
-    let context = emulated().allocator(pool(0)).open().unwrap();
-    let (param, unit) = written(&context);
-    assert_eq!(unit.gather().err().unwrap().kind(), ErrorKind::NoMemory);
-    let host = unit.gather_begin_at(Tier::Host).unwrap().wait().unwrap();
-    assert_eq!(host.view(&param).unwrap().to_f32(), values());
+    for most in [0, 1] {
+        let context = emulated().allocator(pool(most)).open().unwrap();
+        let (param, unit) = written(&context);
+        assert_eq!(unit.gather().unwrap_err().kind(), ErrorKind::NoMemory);
+        let host = unit.gather_begin_at(Tier::Host).unwrap().wait().unwrap();
+        assert_eq!(host.view(&param).unwrap().to_f32(), values());
+    }
 }
 
 #[test]
@@ -133,7 +160,7 @@ fn what_is_refused() {
     let context = alone();
     let (_param, unit) = written(&context);
     let pending = unit.gather_begin().unwrap();
-    let error = pending.wait_stream(Stream::default()).err().unwrap();
+    let error = pending.wait_stream(Stream::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Argument);
     let error = unit.gather().unwrap().release_on_stream(Stream::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Argument);

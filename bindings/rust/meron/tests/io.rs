@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Files: what is written is read, memory stays with its request, and errors name the file.
 
+mod common;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -56,6 +58,9 @@ fn what_was_written_is_read() {
         buffer[39_999] = 7;
         let mut request = io.write_begin(&file.0, buffer, 10_001).unwrap();
         let buffer = request.wait().unwrap();
+        assert!(io.wait_timeout(Duration::from_secs(60)).unwrap());
+        let read = common::run(io.read_begin(&file.0, vec![0u8; 40_000], 10_001).unwrap()).0;
+        assert_eq!(read.unwrap(), &buffer[..]);
         let mut request = io.read_begin(&file.0, vec![0u8; 40_000], 10_001).unwrap();
         assert!(request.wait_timeout(Duration::from_secs(60)).unwrap());
         assert_eq!(request.wait().unwrap(), &buffer[..]);
@@ -92,12 +97,12 @@ fn errors_name_the_file() {
     assert_eq!(none.kind(), ErrorKind::NotFound);
     assert_eq!(none.subject(), file.0.to_str().unwrap());
     io.write(&file.0, &[0u8; 100], 0).unwrap();
-    let short = io.read_begin(&file.0, vec![0u32; 10], 80).err().unwrap();
+    let short = io.read_begin(&file.0, vec![0u32; 10], 80).unwrap_err();
     assert_eq!(short.kind(), ErrorKind::Io);
     assert!(short.message().contains("40 bytes are wanted at offset 80, and 20 are there"));
     let nul = io.read("a\0b", &mut [0u8; 1], 0).unwrap_err();
     assert_eq!(nul.kind(), ErrorKind::Argument);
-    assert_eq!(io.buffer(0).err().unwrap().kind(), ErrorKind::Argument);
+    assert_eq!(io.buffer(0).unwrap_err().kind(), ErrorKind::Argument);
     let odd = IoOptions::default().block_bytes(1);
     assert_eq!(Io::open(&odd).unwrap_err().kind(), ErrorKind::Argument);
     assert!(io.describe().unwrap().contains("blocks of 1.0 MiB"));

@@ -171,7 +171,7 @@ fn slices_outlive_the_close_of_their_context() {
     let values = full.view(&param).unwrap().as_slice::<f32>().unwrap();
     context.close().unwrap();
     assert!(values.iter().all(|&value| value == 3.0));
-    assert!(matches!(unit.gather().err().unwrap().kind(), ErrorKind::Closed));
+    assert!(matches!(unit.gather().unwrap_err().kind(), ErrorKind::Closed));
     drop((full, unit, param));
     assert!(tensor.as_slice::<f32>().unwrap().iter().all(|&value| value == 3.0));
 }
@@ -189,7 +189,7 @@ fn gradients_and_states_outlive_the_close_of_their_context() {
     context.close().unwrap();
     place.as_mut_slice::<f32>().unwrap().fill(1.0);
     moment.as_mut_slice::<f32>().unwrap().fill(1.0);
-    expected(gradients.reduce(&Default::default()).err().unwrap());
+    expected(gradients.reduce(&Default::default()).unwrap_err());
 }
 
 #[test]
@@ -269,9 +269,10 @@ fn tensors_go_out_and_come_in() {
 fn tensors_that_cannot_be_read_are_refused() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static DELETED: AtomicUsize = AtomicUsize::new(0);
-    unsafe extern "C" fn delete(tensor: *mut ManagedTensor) {
+    extern "C" fn delete(tensor: *mut ManagedTensor) {
         DELETED.fetch_add(1, Ordering::Relaxed);
-        drop(Box::from_raw(tensor));
+        // SAFETY: `made` has made it of a box, and it is deleted once.
+        drop(unsafe { Box::from_raw(tensor) });
     }
     let values = [0.0f32; 7];
     let shape = [2i64, 3];

@@ -3,6 +3,9 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::thread;
+
 use common::alone;
 use meron::{
     Adagrad, Adam, AdamW, Bf16, Buffer, Context, Dtype, ErrorKind, Gathered, Lion, Optimizer,
@@ -56,10 +59,10 @@ fn copies_belong_to_the_program() {
     assert_eq!(back, vec![Buffer::from(vec![0.0f32; 800])]);
 
     let short = vec![(&param, Buffer::zeros(Dtype::F32, 799))];
-    let error = unit.gather_into_begin(short).err().unwrap();
+    let error = unit.gather_into_begin(short).unwrap_err();
     assert_eq!((error.kind(), error.subject()), (ErrorKind::Argument, "table"));
     let other = vec![(&param, Buffer::zeros(Dtype::F16, 800))];
-    assert_eq!(unit.gather_into_begin(other).err().unwrap().kind(), ErrorKind::Argument);
+    assert_eq!(unit.gather_into_begin(other).unwrap_err().kind(), ErrorKind::Argument);
 }
 
 #[test]
@@ -98,15 +101,15 @@ fn flats_are_gathered_at_once() {
     assert_eq!(back[1].as_slice::<f32>().unwrap()[45], 3.0);
 
     let short = vec![(&flats[0], Buffer::zeros(Dtype::F32, 63))];
-    let error = unit.gather_into_begin(short).err().unwrap();
+    let error = unit.gather_into_begin(short).unwrap_err();
     assert_eq!((error.kind(), error.subject()), (ErrorKind::Argument, "layer"));
     let other = vec![(&flats[1], Buffer::zeros(Dtype::F32, 32))];
-    assert_eq!(unit.gather_into_begin(other).err().unwrap().kind(), ErrorKind::Argument);
+    assert_eq!(unit.gather_into_begin(other).unwrap_err().kind(), ErrorKind::Argument);
     let twice = vec![
         (Gathered::from(&bias), Buffer::zeros(Dtype::F32, 3)),
         (Gathered::from(&flats[0]), Buffer::zeros(Dtype::F32, 64)),
     ];
-    let error = unit.gather_into_begin(twice).err().unwrap();
+    let error = unit.gather_into_begin(twice).unwrap_err();
     assert_eq!((error.kind(), error.subject()), (ErrorKind::Duplicate, "bias"));
 }
 
@@ -172,8 +175,8 @@ fn strings_with_nul_are_errors() {
 fn lists_may_be_empty() {
     let context = alone();
     assert_eq!(context.unit("none", &[]).unwrap_err().kind(), ErrorKind::Argument);
-    assert_eq!(context.gather_begin(&[]).err().unwrap().kind(), ErrorKind::Argument);
-    assert_eq!(context.update(&[]).err().unwrap().kind(), ErrorKind::Argument);
+    assert_eq!(context.gather_begin(&[]).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(context.update(&[]).unwrap_err().kind(), ErrorKind::Argument);
     let options = AdamW::default();
     assert_eq!(context.adamw(&[], &options).unwrap_err().kind(), ErrorKind::Argument);
     context.world().unwrap().broadcast::<u8>(&mut [], 0).unwrap();
@@ -192,10 +195,10 @@ fn memory_has_one_writer_at_a_time() {
 
     let mut gradients = unit.gradients().unwrap();
     for error in [
-        unit.gradients().err().unwrap(),
-        unit.reduced().err().unwrap(),
+        unit.gradients().unwrap_err(),
+        unit.reduced().unwrap_err(),
         unit.discard_reduced().unwrap_err(),
-        unit.reduce_from(&[Source::new(&param, &counting())], &Default::default()).err().unwrap(),
+        unit.reduce_from(&[Source::new(&param, &counting())], &Default::default()).unwrap_err(),
         optimizer.step().unwrap_err(),
     ] {
         assert_eq!((error.kind(), error.subject()), (ErrorKind::State, "table"));
@@ -216,16 +219,73 @@ fn memory_has_one_writer_at_a_time() {
     // The master of f32 is the param itself: an update would write under the view.
     let mut states = optimizer.states().unwrap();
     assert_eq!(states.view(&param, State::Master).unwrap().len(), 800);
-    let read_only = states.view_mut(&param, State::Master).err().unwrap();
+    let read_only = states.view_mut(&param, State::Master).unwrap_err();
     assert_eq!(read_only.kind(), ErrorKind::State);
     states.view_mut(&param, State::ExpAvg).unwrap().as_mut_slice::<f32>().unwrap().fill(0.0);
-    assert_eq!(context.update(&[&unit]).err().unwrap().kind(), ErrorKind::State);
+    assert_eq!(context.update(&[&unit]).unwrap_err().kind(), ErrorKind::State);
     drop(states);
     let update = context.update(&[&unit]).unwrap();
-    assert_eq!(optimizer.states().err().unwrap().kind(), ErrorKind::State);
-    assert_eq!(unit.gather().err().unwrap().kind(), ErrorKind::State);
+    assert_eq!(optimizer.states().unwrap_err().kind(), ErrorKind::State);
+    assert_eq!(unit.gather().unwrap_err().kind(), ErrorKind::State);
     update.publish().unwrap();
     assert!(optimizer.states().is_ok());
+}
+
+#[test]
+fn guards_may_be_kept_and_sent() {
+    let context = alone();
+    let (param, unit) = table(&context);
+    let param = Arc::new(param);
+    let mut optimizer = context.adamw(&[&unit], &AdamW::default()).unwrap();
+    let gradients = unit.gradients().unwrap();
+    drop(unit); // the guard keeps it
+    let of = param.clone();
+    let written = thread::spawn(move || {
+        let mut gradients = gradients;
+        gradients.view(&of).unwrap().as_mut_slice::<f32>().unwrap().fill(2.0);
+        gradients.reduce(&Default::default()).unwrap().wait()
+    });
+    written.join().unwrap().unwrap();
+    optimizer.step().unwrap();
+
+    let mut states = optimizer.states_owned().unwrap();
+    let folder = std::env::temp_dir().join("meron-rust-never-made");
+    for error in [
+        optimizer.step().unwrap_err(),
+        optimizer.states().unwrap_err(),
+        optimizer.states_owned().unwrap_err(),
+        optimizer.read_state(&param, State::ExpAvg).unwrap_err(),
+        optimizer.write_state(&param, State::ExpAvg, &[0.0; 800]).unwrap_err(),
+        optimizer.offload(None).unwrap_err(),
+        optimizer.reload().unwrap_err(),
+        context.save(&folder, "a", &[&optimizer], &Default::default()).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::State);
+        assert!(error.advice().contains("states_owned"), "{error}");
+    }
+    let of = param.clone();
+    let states = thread::spawn(move || {
+        let mut average = states.view_mut(&of, State::ExpAvg).unwrap();
+        average.as_mut_slice::<f32>().unwrap().fill(3.0);
+        states
+    });
+    let states = states.join().unwrap();
+    drop(optimizer); // the guard keeps it
+    assert_eq!(states.view(&param, State::ExpAvg).unwrap().to_f32(), [3.0; 800]);
+}
+
+#[test]
+fn views_have_the_shape_of_their_tensor() {
+    let context = alone();
+    let (scalar, matrix) =
+        (context.param("scalar", &[]).unwrap(), context.param("matrix", &[3, 4]).unwrap());
+    let unit = context.unit("unit", &[&scalar, &matrix]).unwrap();
+    let full = unit.gather().unwrap();
+    assert_eq!(full.view(&scalar).unwrap().shape(), []);
+    assert_eq!(full.view(&matrix).unwrap().shape(), [3, 4]);
+    let mut gradients = unit.gradients().unwrap();
+    assert_eq!(gradients.view(&matrix).unwrap().shape(), [3, 4]);
+    assert_eq!(format!("{:?}", full.view(&matrix).unwrap()), "View(f32 [3, 4] from 0)");
 }
 
 #[test]
@@ -379,16 +439,16 @@ fn a_context_that_was_closed_says_so() {
     for error in [
         param.shard_range().unwrap_err(),
         unit.info().unwrap_err(),
-        unit.gather().err().unwrap(),
-        unit.gather_copy().err().unwrap(),
-        unit.gradients().err().unwrap(),
-        unit.reduced().err().unwrap(),
+        unit.gather().unwrap_err(),
+        unit.gather_copy().unwrap_err(),
+        unit.gradients().unwrap_err(),
+        unit.reduced().unwrap_err(),
         world.rank().unwrap_err(),
         world.barrier().unwrap_err(),
         world.all_reduce(&mut [1.0f32], ReduceOp::Sum).unwrap_err(),
         optimizer.step().unwrap_err(),
         optimizer.info().unwrap_err(),
-        optimizer.states().err().unwrap(),
+        optimizer.states().unwrap_err(),
         optimizer.read_state(&param, State::ExpAvg).unwrap_err(),
         optimizer.write_state(&param, State::ExpAvg, &[]).unwrap_err(),
         optimizer.group(0).unwrap_err(),

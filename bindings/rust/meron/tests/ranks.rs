@@ -3,16 +3,12 @@
 
 mod common;
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
-use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{alone, ranks, ranks_with};
-use meron::{AdamW, ErrorKind, ReduceOp, ReduceOptions, Source};
+use common::{alone, ranks, ranks_with, run};
+use meron::{AdamW, Buffer, ErrorKind, ReduceOp, ReduceOptions, Source};
 
 #[test]
 fn ranks_train_one_tensor() {
@@ -145,30 +141,6 @@ fn one_wait_is_for_many_units() {
     }
 }
 
-struct Wakes(AtomicUsize);
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Wakes>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// A minimal executor: polls as long as it is woken. Returns the number of wakes.
-fn run<F: Future + Unpin>(mut future: F) -> (F::Output, usize) {
-    let wakes = Arc::new(Wakes(AtomicUsize::new(1)));
-    let waker = Waker::from(wakes.clone());
-    let deadline = Instant::now() + Duration::from_secs(20);
-    for polls in 1.. {
-        assert!(wakes.0.load(Ordering::Relaxed) >= polls, "a pending future must wake its task");
-        assert!(Instant::now() < deadline, "the operation does not end");
-        match Pin::new(&mut future).poll(&mut TaskContext::from_waker(&waker)) {
-            Poll::Ready(output) => return (output, polls),
-            Poll::Pending => thread::yield_now(),
-        }
-    }
-    unreachable!()
-}
-
 #[test]
 fn operations_are_futures() {
     let begun = Arc::new(Barrier::new(2));
@@ -194,7 +166,33 @@ fn operations_are_futures() {
         assert_eq!(run(summed).0.unwrap(), [2.0; 3]);
         let (full, _) = run(unit.gather_begin().unwrap());
         assert_eq!(full.unwrap().view(&weight).unwrap().len(), 600);
+        let array = vec![(&weight, Buffer::zeros(weight.dtype(), 600))];
+        let (arrays, _) = run(unit.gather_into_begin(array).unwrap());
+        assert_eq!(arrays.unwrap()[0].len(), 600);
+        let (update, _) = run(context.update_begin(&[&unit]).unwrap());
+        update.unwrap().publish().unwrap();
+        let schedule = context.schedule(&[&unit], &Default::default()).unwrap();
+        let (used, _) = run(schedule.entering(0));
+        assert_eq!(used.unwrap().view(&weight).unwrap().len(), 600);
+        assert_eq!(run(schedule.entering(1)).0.unwrap_err().kind(), ErrorKind::Argument);
         world.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_future_that_waits_is_polled_seldom() {
+    const LATE: Duration = Duration::from_millis(400);
+    ranks(2, "zero3", |context| {
+        let world = context.world().unwrap();
+        if context.rank() == 1 {
+            thread::sleep(LATE);
+            return world.barrier().unwrap();
+        }
+        let begun = Instant::now();
+        let (ended, polls) = run(world.barrier_begin().unwrap());
+        ended.unwrap();
+        let most = 50.0 + 1000.0 * begun.elapsed().as_secs_f64(); // the first ones have no pause
+        assert!((polls as f64) < most, "{polls} polls in {:?}", begun.elapsed());
     });
 }
 
@@ -305,7 +303,7 @@ fn a_panic_after_a_write_breaks_the_group() {
             let _ = update.publish();
         }
         // No version of half its values.
-        let error = unit.gather().err().unwrap();
+        let error = unit.gather().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Aborted);
         assert!(error.message().contains("rank 1 gave up the update of unit 'layer'"), "{error}");
     });
@@ -313,7 +311,7 @@ fn a_panic_after_a_write_breaks_the_group() {
 
 #[test]
 fn everything_may_move_between_threads() {
-    fn shared<T: Send + Sync>() {}
+    fn shared<T: Send + Sync + std::fmt::Debug>() {}
     shared::<meron::Context>();
     shared::<meron::Plan>();
     shared::<meron::Group>();
@@ -327,10 +325,14 @@ fn everything_may_move_between_threads() {
     shared::<meron::GatherCopy>();
     shared::<meron::PendingUpdate>();
     shared::<meron::Update>();
-    shared::<meron::Gradients<'static>>();
-    shared::<meron::Reduced<'static>>();
+    shared::<meron::Gradients>();
+    shared::<meron::Reduced>();
     shared::<meron::Optimizer>();
     shared::<meron::States<'static>>();
+    shared::<meron::OwnedStates>();
+    shared::<meron::Schedule>();
+    shared::<meron::Entered>();
+    shared::<meron::Entering>();
     shared::<meron::View<'static>>();
     shared::<meron::ViewMut<'static>>();
     shared::<meron::DlpackTensor>();

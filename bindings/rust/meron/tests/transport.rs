@@ -5,13 +5,14 @@ mod common;
 
 use std::collections::HashMap;
 use std::io;
+use std::panic::panic_any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender, TryRecvError};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::modest;
+use common::{modest, Bomb};
 use meron::{AdamW, Context, CustomTransport, ErrorKind, Plan, ReduceOp};
 
 type Message = (u64, Vec<u8>);
@@ -24,12 +25,22 @@ struct Peer {
     gone: bool,
 }
 
+/// The failure of each send.
+#[derive(Clone, Copy, PartialEq)]
+enum Fails {
+    No,
+    /// It panics, with a text or a value that panics again.
+    Text,
+    Bomb,
+    Error,
+}
+
 struct Queues {
     peers: HashMap<i32, Peer>,
     /// Receives under way: from whom, and which tag. Sends are done at once.
     receives: HashMap<u64, (i32, u64)>,
     next: u64,
-    fails: bool,
+    fails: Fails,
     closed: Arc<AtomicUsize>,
 }
 
@@ -42,8 +53,11 @@ impl Queues {
 
 impl CustomTransport for Queues {
     fn send(&mut self, peer: i32, tag: u64, message: &[u8]) -> io::Result<Option<u64>> {
-        if self.fails {
-            panic!("the cable is cut");
+        match self.fails {
+            Fails::No => {}
+            Fails::Text => panic!("the cable is cut"),
+            Fails::Bomb => panic_any(Bomb),
+            Fails::Error => return Err(io::Error::new(io::ErrorKind::BrokenPipe, "no carrier")),
         }
         let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the other end is gone");
         self.peers[&peer].to.send((tag, message.to_vec())).map_err(gone)?;
@@ -104,7 +118,7 @@ fn world(ranks: i32, closed: &Arc<AtomicUsize>) -> Vec<Queues> {
             peers: HashMap::new(),
             receives: HashMap::new(),
             next: 0,
-            fails: false,
+            fails: Fails::No,
             closed: closed.clone(),
         })
         .collect();
@@ -127,8 +141,16 @@ fn over_queues(ranks: i32, plan: &str, body: impl Fn(Context) + Send + Sync + 's
         .enumerate()
         .map(|(rank, mut queues)| {
             let (body, plan) = (body.clone(), plan.to_string());
-            queues.fails = plan == "fails" && rank == 1;
-            let plan = if plan == "fails" { "zero3".to_string() } else { plan };
+            let fails = match plan.as_str() {
+                "text" => Some((Fails::Text, "panicked (the cable is cut)")),
+                "bomb" => Some((Fails::Bomb, "panicked (with a value that is no text)")),
+                "error" => Some((Fails::Error, "no carrier")),
+                _ => None,
+            };
+            if let (Some((fails, _)), 1) = (fails, rank) {
+                queues.fails = fails;
+            }
+            let plan = if fails.is_some() { "zero3".to_string() } else { plan };
             thread::spawn(move || {
                 let opened = modest()
                     .rank(rank as i32)
@@ -142,8 +164,10 @@ fn over_queues(ranks: i32, plan: &str, body: impl Fn(Context) + Send + Sync + 's
                     Ok(context) => body(context),
                     Err(error) => {
                         assert!(error.breaks_group(), "{error:?}");
-                        let told = error.message().contains("panicked (the cable is cut)");
-                        assert!(told || rank == 0, "{error}");
+                        let text = fails.unwrap().1;
+                        assert!(rank == 0 || error.message().contains(text), "{error}");
+                        let cause = std::error::Error::source(&error).map(|c| c.to_string());
+                        assert!(rank == 0 || cause.unwrap().contains(text), "{error}");
                     }
                 }
             })
@@ -186,15 +210,17 @@ fn ranks_train_over_queues() {
 }
 
 #[test]
-fn a_transport_that_panics_is_a_dead_peer() {
-    let begin = Instant::now();
-    over_queues(2, "fails", |context| {
-        let world = context.world().unwrap();
-        let error = world.barrier().unwrap_err();
-        assert!(error.breaks_group(), "{error:?}");
-        assert_ne!(error.kind(), ErrorKind::Cancelled);
-    });
-    assert!(begin.elapsed() < Duration::from_secs(60));
+fn a_transport_that_fails_is_a_dead_peer() {
+    for fails in ["text", "bomb", "error"] {
+        let begin = Instant::now();
+        over_queues(2, fails, |context| {
+            let world = context.world().unwrap();
+            let error = world.barrier().unwrap_err();
+            assert!(error.breaks_group(), "{error:?}");
+            assert_ne!(error.kind(), ErrorKind::Cancelled);
+        });
+        assert!(begin.elapsed() < Duration::from_secs(60));
+    }
 }
 
 #[test]

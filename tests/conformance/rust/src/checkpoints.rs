@@ -70,6 +70,7 @@ fn given(session: &Session, s: &Statement) -> Result<Option<CheckpointTensor<'st
         Buffer::F32(data) => CheckpointTensor::new(name, &[count], data),
         Buffer::Bf16(data) => CheckpointTensor::new(name, &[count], data),
         Buffer::F16(data) => CheckpointTensor::new(name, &[count], data),
+        _ => unreachable!("the table has no other dtype"),
     };
     let tensor = tensor.part_from(begin);
     Ok(Some(match s.get("kind") {

@@ -21,6 +21,7 @@ pub fn part_of(flat: &Buffer, range: Range<usize>) -> Buffer {
         Buffer::F32(values) => Buffer::F32(values[range].to_vec()),
         Buffer::Bf16(values) => Buffer::Bf16(values[range].to_vec()),
         Buffer::F16(values) => Buffer::F16(values[range].to_vec()),
+        _ => unreachable!("the table has no other dtype"),
     }
 }
 
@@ -37,6 +38,7 @@ pub fn store(view: &mut ViewMut<'_>, values: &Buffer) -> Done {
         Buffer::F32(values) => view.as_mut_slice()?.copy_from_slice(values),
         Buffer::Bf16(values) => view.as_mut_slice()?.copy_from_slice(values),
         Buffer::F16(values) => view.as_mut_slice()?.copy_from_slice(values),
+        _ => unreachable!("the table has no other dtype"),
     }
     Ok(())
 }

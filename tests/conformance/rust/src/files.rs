@@ -42,6 +42,7 @@ fn bytes_of(values: &Buffer) -> Vec<u8> {
         Buffer::F32(values) => values.iter().flat_map(|value| value.to_ne_bytes()).collect(),
         Buffer::Bf16(values) => values.iter().flat_map(|value| value.0.to_ne_bytes()).collect(),
         Buffer::F16(values) => values.iter().flat_map(|value| value.0.to_ne_bytes()).collect(),
+        _ => unreachable!("the table has no other dtype"),
     }
 }
 

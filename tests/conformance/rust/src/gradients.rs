@@ -97,6 +97,7 @@ fn reduce(session: &mut Session, s: &Statement) -> Done {
                 Buffer::F32(values) => Source::new(param, values),
                 Buffer::Bf16(values) => Source::new(param, values),
                 Buffer::F16(values) => Source::new(param, values),
+                _ => unreachable!("the table has no other dtype"),
             })
             .collect();
         unit.reduce_from(&sources, &options)?

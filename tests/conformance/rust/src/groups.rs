@@ -96,6 +96,7 @@ pub fn collective(session: &mut Session, s: &Statement) -> Done {
             Buffer::F32(values) => run!(Buffer::F32, values),
             Buffer::Bf16(values) => run!(Buffer::Bf16, values),
             Buffer::F16(values) => run!(Buffer::F16, values),
+            _ => unreachable!("the table has no other dtype"),
         })
     })?;
     compare(&ended, s, 0, rank, ranks)
@@ -113,8 +114,7 @@ fn reduce_numbers<T: Number>(
     let given = Values::parse(s.require("with")?, rank, ranks)?;
     let array: Vec<T> = (0..count).map(|k| narrow(given.at(k))).collect();
     let op = reduce_op(s, ReduceOp::Sum)?;
-    let ended =
-        with_group(session, s, |group| Ok(group.all_reduce_begin(array, op)?.wait()?))?;
+    let ended = with_group(session, s, |group| Ok(group.all_reduce_begin(array, op)?.wait()?))?;
     let wanted = Values::parse(s.require("is")?, rank, ranks)?;
     for (k, found) in ended.into_iter().map(wide).enumerate() {
         let expected = wanted.at(k as u64);

@@ -107,7 +107,8 @@ fn unit(session: &mut Session, s: &Statement) -> Done {
 fn unit_is(session: &mut Session, s: &Statement) -> Done {
     let unit = session.unit(s.object()?)?;
     check(s.get("name").unwrap_or(unit.name()) == unit.name(), unit.name().to_string())?;
-    let flats: Vec<_> = unit.flats()?.iter().map(|f| format!("{}:{}", f.dtype().name(), f.count())).collect();
+    let flats: Vec<_> =
+        unit.flats()?.iter().map(|f| format!("{}:{}", f.dtype().name(), f.count())).collect();
     check(s.list("flats").is_empty() || s.list("flats") == flats, format!("{flats:?}"))?;
     let info = unit.info()?;
     let state = match info.activity {
@@ -155,6 +156,7 @@ fn write(session: &mut Session, s: &Statement) -> Done {
             Buffer::F32(values) => update.write(param, values)?,
             Buffer::Bf16(values) => update.write(param, values)?,
             Buffer::F16(values) => update.write(param, values)?,
+            _ => unreachable!("the table has no other dtype"),
         },
         Object::Update(None, handle) => {
             let data = floats(&values);

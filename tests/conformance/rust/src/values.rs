@@ -81,6 +81,7 @@ pub fn floats(buffer: &Buffer) -> Vec<f32> {
         Buffer::F32(values) => values.clone(),
         Buffer::Bf16(values) => values.iter().map(|&value| value.into()).collect(),
         Buffer::F16(values) => values.iter().map(|&value| value.into()).collect(),
+        _ => unreachable!("the table has no other dtype"),
     }
 }
 
@@ -111,6 +112,7 @@ pub fn checksum(buffer: &Buffer) -> String {
         Buffer::F32(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
         Buffer::Bf16(values) => values.iter().flat_map(|value| value.0.to_le_bytes()).collect(),
         Buffer::F16(values) => values.iter().flat_map(|value| value.0.to_le_bytes()).collect(),
+        _ => unreachable!("the table has no other dtype"),
     };
     let mut crc = !0u32;
     for byte in bytes {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ranks as threads of the test's process.
 
-#![allow(dead_code)] // each test file uses a part of it
+#![allow(dead_code, unreachable_pub)] // each test file uses a part of it
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 use meron::{Context, ContextOptions, Plan};
 
@@ -59,6 +62,38 @@ pub fn ranks_with(
         if let Err(panic) = thread.join() {
             std::panic::resume_unwind(panic);
         }
+    }
+}
+
+struct Unparks(Thread);
+
+impl Wake for Unparks {
+    fn wake(self: Arc<Unparks>) {
+        self.0.unpark();
+    }
+}
+
+/// A minimal executor: polls a future when its task is woken. Returns the number of polls.
+pub fn run<F: Future + Unpin>(mut future: F) -> (F::Output, usize) {
+    let waker = Waker::from(Arc::new(Unparks(thread::current())));
+    let mut task = TaskContext::from_waker(&waker);
+    for polls in 1.. {
+        if let Poll::Ready(output) = Pin::new(&mut future).poll(&mut task) {
+            return (output, polls);
+        }
+        let paused = Instant::now();
+        thread::park_timeout(Duration::from_secs(20));
+        assert!(paused.elapsed() < Duration::from_secs(20), "a future must wake its task");
+    }
+    unreachable!()
+}
+
+/// The value of a panic, which panics again when it is dropped.
+pub struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("the value of a panic was dropped");
     }
 }
 
