@@ -150,10 +150,10 @@ GENERATED = {
     "include/meron/cpp/values.hpp": ["struct RinseOptions {"],
     "include/meron/cpp/methods.hpp": [
         "Begins to rinse a unit.",
-        "[[nodiscard]] Future rinse_begin(double factor, Text label = nullptr,"
+        "[[nodiscard]] Future rinse_begin(double factor, const Text& label = nullptr,"
         " const RinseOptions& options = {}) const {",
-        "void rinse(double factor, Text label = nullptr, const RinseOptions& options = {}) const {"
-        " rinse_begin(factor, label, options).wait(); }",
+        "void rinse(double factor, const Text& label = nullptr,"
+        " const RinseOptions& options = {}) const { rinse_begin(factor, label, options).wait(); }",
         "double water() const {",
         "void mix(ReduceOp op, uint32_t amount) const {",
     ],
