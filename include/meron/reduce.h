@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meron/reduce.h: reduction of gradients to the ranks that update the params.
+ * meron/reduce.h: reduction of gradients to the ranks that update the params, by reduce-scatters.
  *
  * The gradient of a unit is collected in a bucket, memory of this rank that peers read in place.
  * Either the trainer writes there (meron_gradient_view: no copy), or passes its own arrays to
