@@ -33,6 +33,7 @@ struct Named {
   static meron::Entered& entered();
   static const meron::Checkpoint& checkpoint();
   static const meron::Io& io();
+  static const char* text();
   static std::vector<float>& floats();
   static std::vector<float> temporary();
 };
@@ -67,8 +68,10 @@ static_assert(!COMPILES(M::plan().json().c_str()));
 static_assert(COMPILES(M::param().name()));
 static_assert(!COMPILES(M::context().param("w", {4}).name()));
 static_assert(!COMPILES(M::context().unit("w", M::param()).name()));
-static_assert(!COMPILES(meron::Context().transport()));
-static_assert(!COMPILES(meron::open_checkpoint("folder").path()));
+static_assert(COMPILES(M::context().transport()));
+static_assert(!COMPILES((typename M::Context()).transport()));
+static_assert(COMPILES(M::checkpoint().path()));
+static_assert(!COMPILES(meron::open_checkpoint(M::text()).path()));
 
 static_assert(COMPILES(M::io().read_begin("x", M::floats())));
 static_assert(!COMPILES(M::io().read_begin("x", M::temporary())));
@@ -136,7 +139,9 @@ static_assert(std::string_view(TEXT_OF(MERON_CPP_NAMESPACE)) ==
   const meron::Gather full = meron::gather(units);
   [[maybe_unused]] std::span<float> written = update.view(w).as<float>();
   [[maybe_unused]] std::span<const float> read = full.view(w).as<float>();
+#if !defined(__clang__) || __clang_major__ >= 16  // earlier ones lack what libstdc++ needs for it
   static_cast<void>(std::ranges::max(full.view(w).as<const float>() | std::views::take(3)));
+#endif
 
   const std::vector<int64_t> sizes = {4, 5};
   const std::string_view name = "w";
