@@ -103,7 +103,7 @@ class Gather : public detail::Operation {
   View view(const Param& param) const&& = delete;  // the view would outlive the gather
   // The same as a DLPack tensor with a separate lease. The caller calls its deleter once, before or
   // after the context is closed, and must not read its data after that.
-  DLManagedTensorVersioned* dlpack(const Param& param) const {
+  [[nodiscard]] DLManagedTensorVersioned* dlpack(const Param& param) const {
     return detail::receive(meron_gather_dlpack, handle(), param.handle());
   }
 
@@ -127,7 +127,7 @@ class GatherCopy : public detail::Operation {
   }
   MutableView view(const Param& param) const&& = delete;  // the view would outlive the gather
   // As Gather::dlpack, writable.
-  DLManagedTensorVersioned* dlpack(const Param& param) const {
+  [[nodiscard]] DLManagedTensorVersioned* dlpack(const Param& param) const {
     return detail::receive(meron_gather_dlpack, handle(), param.handle());
   }
 };

@@ -59,7 +59,7 @@ class Io : public Handle<meron_io, meron_io_close>, public detail::IoMethods<Io>
   void read(const Text& path, Memory&& into, uint64_t offset = 0) const = delete;
   // Writes all of `data`, and waits for the kernel. Creates the file if it does not exist; its
   // other content stays.
-  template <class Memory>
+  template <class Memory, detail::Readable<Memory> = 0>
   void write(const Text& path, const Memory& data, uint64_t offset = 0) const {
     const auto bytes = bytes_of(data);
     detail::call(meron_io_write, handle(), path.c_str(), bytes.data, bytes.size, offset);

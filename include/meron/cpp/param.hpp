@@ -110,14 +110,14 @@ class Update : public detail::Operation {
   MutableView view(const Param& param) const&& = delete;
   // Writes this rank's shard from the full tensor: a range, or one element. Every rank passes equal
   // values. Converts between dtypes.
-  template <class Memory>
+  template <class Memory, detail::Readable<Memory> = 0>
   void write(const Param& param, const Memory& whole) const& {
     const auto data = detail::memory_of(whole);
     detail::call(meron_update_write, handle(), param.handle(),
                  static_cast<const void*>(data.data()), uint64_t{data.size()},
                  static_cast<meron_dtype>(dtype_of<typename decltype(data)::value_type>));
   }
-  template <class Memory>
+  template <class Memory, detail::Readable<Memory> = 0>
   void write(const Param& param, const Memory& whole) const&& = delete;
 
   // Publishes the written values as the next version and ends the update.

@@ -54,6 +54,9 @@ constexpr bool kIsView<std::initializer_list<T>, true> = false;
 template <class T>
 constexpr bool kIsView<const std::initializer_list<T>, true> = false;
 
+// For arguments that are read during the call: all memory. A pointer has no size, so it is none.
+template <class Memory>
+using Readable = std::enable_if_t<Elements<Memory>::is_memory, int>;
 // For arguments whose memory is used after the expression: Lasting for an object with a name, and
 // for a view. Temporary for all others, which the functions refuse.
 template <class Memory>
