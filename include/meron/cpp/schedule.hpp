@@ -39,7 +39,8 @@ class Entered {
     return View(detail::receive(meron_schedule_view, schedule_, param.handle()));
   }
   View view(const Param& param) const&& = delete;  // the view would outlive the use
-  // Leaves the unit now, as the destructor does, and throws if that fails.
+  // Leaves the unit now, as the destructor does, and throws if that fails. Both wait only while
+  // another thread of this rank begins an operation.
   void leave() {
     detail::call(meron_schedule_leave, std::exchange(schedule_, meron_schedule{}), index_);
   }
