@@ -142,5 +142,5 @@ def test_the_cpp_headers_name_the_standard_that_they_need(compiler: str) -> None
         [*command, "-"], input='#include "meron/meron.hpp"\n', capture_output=True, text=True
     )
     assert done.returncode != 0
-    first = done.stderr.partition("error")[2].splitlines()[0]
+    first = done.stderr.partition("error: ")[2].splitlines()[0]
     assert "needs C++17: compile with -std=c++17" in first
