@@ -75,7 +75,7 @@ typedef struct {
 /* Initial value of a meron_gather_options. */
 #define MERON_GATHER_OPTIONS_INIT                                                             \
   {                                                                                           \
-    (uint32_t)sizeof(meron_gather_options), MERON_GATHER_VIEW, NULL, 0, MERON_TIER_DEVICE, 0, \
+    MERON_SIZEOF_U32(meron_gather_options), MERON_GATHER_VIEW, NULL, 0, MERON_TIER_DEVICE, 0, \
         NULL, NULL, 0                                                                         \
   }
 

@@ -91,7 +91,7 @@ typedef struct {
 
 /* Initial value of a meron_reduce_options. */
 #define MERON_REDUCE_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_reduce_options), MERON_REDUCE_OP_MEAN, 1, 0, 1.0, NULL }
+  { MERON_SIZEOF_U32(meron_reduce_options), MERON_REDUCE_OP_MEAN, 1, 0, 1.0, NULL }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without

@@ -47,7 +47,7 @@ typedef struct {
 
 /* Initial value of a meron_rinse_options. */
 #define MERON_RINSE_OPTIONS_INIT \\
-  { (uint32_t)sizeof(meron_rinse_options), MERON_REDUCE_OP_MEAN, 1, 0, 0.5, \\
+  { MERON_SIZEOF_U32(meron_rinse_options), MERON_REDUCE_OP_MEAN, 1, 0, 0.5, \\
     18446744073709551615u, 0, NULL }
 
 /**

@@ -21,7 +21,7 @@ API = json.loads((ROOT / "capi" / "api.json").read_text())
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wshadow", "-Wconversion", "-Wundef"]
 LANGUAGES = {
     "c99": ["-x", "c", "-std=c99", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wc++-compat"],
-    "c++17": ["-x", "c++", "-std=c++17", "-Wnon-virtual-dtor", "-Wextra-semi"],
+    "c++17": ["-x", "c++", "-std=c++17", "-Wnon-virtual-dtor", "-Wextra-semi", "-Wold-style-cast"],
 }
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 INCLUDE = ROOT / "include"
 PARTS = sorted(path.name for path in (INCLUDE / "meron" / "cpp").glob("*.hpp"))
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wshadow", "-Wconversion", "-Wundef"]
-STRICT += ["-Wsign-conversion", "-Wnon-virtual-dtor", "-Wextra-semi"]
+STRICT += ["-Wsign-conversion", "-Wnon-virtual-dtor", "-Wextra-semi", "-Wold-style-cast"]
 
 # Without a counterpart: C++ starts from the INIT macros, and an Error has its call's status.
 INITIAL_VALUES = "_init"
