@@ -218,4 +218,11 @@ MERON_API size_t meron_dtype_size(meron_dtype dtype);
 
 MERON_END_DECLS
 
+/* The size of a struct, for the INIT macros; without a cast that C++ warns of. */
+#ifdef __cplusplus
+#define MERON_SIZEOF_U32(type) static_cast<uint32_t>(sizeof(type))
+#else
+#define MERON_SIZEOF_U32(type) ((uint32_t)sizeof(type))
+#endif
+
 #endif /* MERON_BASE_H */

@@ -62,7 +62,7 @@ typedef struct {
 
 /* Initial value of a meron_checkpoint_tensor. */
 #define MERON_CHECKPOINT_TENSOR_INIT \
-  { (uint32_t)sizeof(meron_checkpoint_tensor), 0, NULL, NULL, NULL, NULL, 0, 0, NULL }
+  { MERON_SIZEOF_U32(meron_checkpoint_tensor), 0, NULL, NULL, NULL, NULL, 0, 0, NULL }
 
 /**
  * Fills the first `struct_size` bytes of *tensor with the initial value (for languages without
@@ -105,7 +105,7 @@ typedef struct {
 /* Initial value of a meron_checkpoint_save_options. */
 #define MERON_CHECKPOINT_SAVE_OPTIONS_INIT                                                        \
   {                                                                                               \
-    (uint32_t)sizeof(meron_checkpoint_save_options), 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, 0, NULL, \
+    MERON_SIZEOF_U32(meron_checkpoint_save_options), 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, 0, NULL, \
         0, 0, NULL, 0                                                                             \
   }
 
@@ -200,7 +200,7 @@ typedef struct {
 
 /* A meron_checkpoint_progress for the library to fill. */
 #define MERON_CHECKPOINT_PROGRESS_INIT \
-  { (uint32_t)sizeof(meron_checkpoint_progress), 0, 0, 0, 0 }
+  { MERON_SIZEOF_U32(meron_checkpoint_progress), 0, 0, 0, 0 }
 
 /**
  * Reads the progress of the pending save, or of the last one.
@@ -225,7 +225,7 @@ typedef struct {
 
 /* Initial value of a meron_checkpoint_write_options. */
 #define MERON_CHECKPOINT_WRITE_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_checkpoint_write_options), 0, 0, NULL, NULL, NULL, 0 }
+  { MERON_SIZEOF_U32(meron_checkpoint_write_options), 0, 0, NULL, NULL, NULL, 0 }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without
@@ -274,7 +274,7 @@ typedef struct {
 
 /* Initial value of a meron_checkpoint_load_options. */
 #define MERON_CHECKPOINT_LOAD_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_checkpoint_load_options), 0, 0, 0, NULL, 0, NULL, NULL, 0, 0, NULL, 0 }
+  { MERON_SIZEOF_U32(meron_checkpoint_load_options), 0, 0, 0, NULL, 0, NULL, NULL, 0, 0, NULL, 0 }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without
@@ -377,7 +377,7 @@ typedef struct {
 
 /* A meron_checkpoint_info for the library to fill. */
 #define MERON_CHECKPOINT_INFO_INIT \
-  { (uint32_t)sizeof(meron_checkpoint_info), 0, 0, 0, 0, 0, 0, 0 }
+  { MERON_SIZEOF_U32(meron_checkpoint_info), 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Reads the information about a checkpoint.
@@ -459,7 +459,7 @@ typedef struct {
 
 /* Initial value of a meron_checkpoint_export_options. */
 #define MERON_CHECKPOINT_EXPORT_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_checkpoint_export_options), MERON_F32, 1, 0, 0, NULL, NULL, 0 }
+  { MERON_SIZEOF_U32(meron_checkpoint_export_options), MERON_F32, 1, 0, 0, NULL, NULL, 0 }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without

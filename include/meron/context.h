@@ -67,7 +67,7 @@ typedef struct {
 
 /* Initial value of a meron_allocator. */
 #define MERON_ALLOCATOR_INIT \
-  { (uint32_t)sizeof(meron_allocator), 0, NULL, NULL, NULL }
+  { MERON_SIZEOF_U32(meron_allocator), 0, NULL, NULL, NULL }
 
 /**
  * Fills the first `struct_size` bytes of *allocator with zeros and its size (for languages without
@@ -119,7 +119,7 @@ typedef struct {
 /* Initial value of a meron_context_options. */
 #define MERON_CONTEXT_OPTIONS_INIT                                                                \
   {                                                                                               \
-    (uint32_t)sizeof(meron_context_options), MERON_VERSION, -1, -1, NULL, NULL, NULL, 0, 0, 0, 0, \
+    MERON_SIZEOF_U32(meron_context_options), MERON_VERSION, -1, -1, NULL, NULL, NULL, 0, 0, 0, 0, \
         0, {0}, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                          \
   }
 
@@ -255,7 +255,7 @@ typedef struct {
 /* A meron_stats for the library to fill. */
 #define MERON_STATS_INIT                                                                          \
   {                                                                                               \
-    (uint32_t)sizeof(meron_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+    MERON_SIZEOF_U32(meron_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
         0                                                                                         \
   }
 
@@ -293,7 +293,7 @@ typedef struct {
 
 /* A meron_prediction for the library to fill. */
 #define MERON_PREDICTION_INIT \
-  { (uint32_t)sizeof(meron_prediction), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { MERON_SIZEOF_U32(meron_prediction), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Predicts memory and traffic of this rank from the plan and the current units. The counters of

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meron/gather.h: full tensors on demand.
+ * meron/gather.h: full tensors on demand, by all-gathers (in FSDP2: unshard and reshard).
  *
  * If the shards of a unit are contiguous in memory that the ranks share, a gather copies nothing:
  * it waits until every rank has published its shard of the version, and returns a read-only view.
@@ -75,7 +75,7 @@ typedef struct {
 /* Initial value of a meron_gather_options. */
 #define MERON_GATHER_OPTIONS_INIT                                                             \
   {                                                                                           \
-    (uint32_t)sizeof(meron_gather_options), MERON_GATHER_VIEW, NULL, 0, MERON_TIER_DEVICE, 0, \
+    MERON_SIZEOF_U32(meron_gather_options), MERON_GATHER_VIEW, NULL, 0, MERON_TIER_DEVICE, 0, \
         NULL, NULL, 0                                                                         \
   }
 

@@ -94,7 +94,7 @@ MERON_API MERON_NODISCARD meron_status meron_barrier_begin(meron_future *out, me
 
 /**
  * Begins a broadcast of `bytes` bytes from rank `root` of the group.
- * @param data  read on the root, written elsewhere.
+ * @param data  memory of the host, read on the root and written elsewhere.
  * Ownership: `data` must stay valid until the future has ended. Blocks: as meron_barrier_begin.
  * Threads: any. Errors: MERON_E_ARGUMENT, as meron_barrier_begin.
  */

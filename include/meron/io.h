@@ -46,7 +46,7 @@ typedef struct {
 
 /* Initial value of a meron_io_options. */
 #define MERON_IO_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_io_options), MERON_IO_BACKEND_AUTO, 1 << 20, 32, 1, 0, 1, 0, 0 }
+  { MERON_SIZEOF_U32(meron_io_options), MERON_IO_BACKEND_AUTO, 1 << 20, 32, 1, 0, 1, 0, 0 }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without
@@ -174,7 +174,7 @@ typedef struct {
 
 /* A meron_io_info for the library to fill. */
 #define MERON_IO_INFO_INIT \
-  { (uint32_t)sizeof(meron_io_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { MERON_SIZEOF_U32(meron_io_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Reads the information about an io.
@@ -224,7 +224,7 @@ typedef struct {
 
 /* A meron_io_buffer_info for the library to fill. */
 #define MERON_IO_BUFFER_INFO_INIT \
-  { (uint32_t)sizeof(meron_io_buffer_info), 0, 0, NULL }
+  { MERON_SIZEOF_U32(meron_io_buffer_info), 0, 0, NULL }
 
 /**
  * Address and size of a buffer.

@@ -50,42 +50,42 @@ typedef struct {
 /* Defaults of AdamW: a meron_optimizer_options. */
 #define MERON_OPTIMIZER_ADAMW_INIT                                                            \
   {                                                                                           \
-    (uint32_t)sizeof(meron_optimizer_options), MERON_OPTIMIZER_ADAMW, 1e-3, 0.9, 0.999, 1e-8, \
+    MERON_SIZEOF_U32(meron_optimizer_options), MERON_OPTIMIZER_ADAMW, 1e-3, 0.9, 0.999, 1e-8, \
         0.01, 0.0, 0.0, 0, 1, 0.0                                                             \
   }
 
 /* Defaults of Adam. */
 #define MERON_OPTIMIZER_ADAM_INIT                                                                 \
   {                                                                                               \
-    (uint32_t)sizeof(meron_optimizer_options), MERON_OPTIMIZER_ADAM, 1e-3, 0.9, 0.999, 1e-8, 0.0, \
+    MERON_SIZEOF_U32(meron_optimizer_options), MERON_OPTIMIZER_ADAM, 1e-3, 0.9, 0.999, 1e-8, 0.0, \
         0.0, 0.0, 0, 2, 0.0                                                                       \
   }
 
 /* Defaults of Adagrad. */
 #define MERON_OPTIMIZER_ADAGRAD_INIT                                                             \
   {                                                                                              \
-    (uint32_t)sizeof(meron_optimizer_options), MERON_OPTIMIZER_ADAGRAD, 1e-2, 0.9, 0.999, 1e-10, \
+    MERON_SIZEOF_U32(meron_optimizer_options), MERON_OPTIMIZER_ADAGRAD, 1e-2, 0.9, 0.999, 1e-10, \
         0.0, 0.0, 0.0, 0, 3, 0.0                                                                 \
   }
 
 /* Defaults of Lion. */
 #define MERON_OPTIMIZER_LION_INIT                                                                \
   {                                                                                              \
-    (uint32_t)sizeof(meron_optimizer_options), MERON_OPTIMIZER_LION, 1e-4, 0.9, 0.99, 1e-8, 0.0, \
+    MERON_SIZEOF_U32(meron_optimizer_options), MERON_OPTIMIZER_LION, 1e-4, 0.9, 0.99, 1e-8, 0.0, \
         0.0, 0.0, 0, 4, 0.0                                                                      \
   }
 
 /* Defaults of SGD: no momentum. */
 #define MERON_OPTIMIZER_SGD_INIT                                                                 \
   {                                                                                              \
-    (uint32_t)sizeof(meron_optimizer_options), MERON_OPTIMIZER_SGD, 1e-3, 0.0, 0.999, 1e-8, 0.0, \
+    MERON_SIZEOF_U32(meron_optimizer_options), MERON_OPTIMIZER_SGD, 1e-3, 0.0, 0.999, 1e-8, 0.0, \
         0.0, 0.0, 0, 5, 0.0                                                                      \
   }
 
 /* Initial value of a meron_optimizer_options: MERON_OPTIMIZER_ADAMW_INIT. */
 #define MERON_OPTIMIZER_OPTIONS_INIT                                                          \
   {                                                                                           \
-    (uint32_t)sizeof(meron_optimizer_options), MERON_OPTIMIZER_ADAMW, 1e-3, 0.9, 0.999, 1e-8, \
+    MERON_SIZEOF_U32(meron_optimizer_options), MERON_OPTIMIZER_ADAMW, 1e-3, 0.9, 0.999, 1e-8, \
         0.01, 0.0, 0.0, 0, 1, 0.0                                                             \
   }
 
@@ -157,7 +157,7 @@ typedef struct {
 
 /* Initial value of a meron_optimizer_group, for an optimizer of AdamW. */
 #define MERON_OPTIMIZER_GROUP_INIT \
-  { (uint32_t)sizeof(meron_optimizer_group), 1, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0 }
+  { MERON_SIZEOF_U32(meron_optimizer_group), 1, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0 }
 
 /**
  * Fills the first `struct_size` bytes of *group with the initial value, which is AdamW's (for
@@ -298,7 +298,7 @@ typedef struct {
 
 /* A meron_optimizer_info for the library to fill. */
 #define MERON_OPTIMIZER_INFO_INIT \
-  { (uint32_t)sizeof(meron_optimizer_info), 0, 0, 0.0, 0.0, 0, 0, 0, 0 }
+  { MERON_SIZEOF_U32(meron_optimizer_info), 0, 0, 0.0, 0.0, 0, 0, 0, 0 }
 
 /**
  * Reads the information about an optimizer.

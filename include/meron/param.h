@@ -43,7 +43,7 @@ typedef struct {
 /* Initial value of a meron_param_desc. */
 #define MERON_PARAM_DESC_INIT                                          \
   {                                                                    \
-    (uint32_t)sizeof(meron_param_desc), MERON_F32, NULL, NULL, 0, 0, { \
+    MERON_SIZEOF_U32(meron_param_desc), MERON_F32, NULL, NULL, 0, 0, { \
       0                                                                \
     }                                                                  \
   }
@@ -106,7 +106,7 @@ typedef struct {
 
 /* A meron_param_info for the library to fill. */
 #define MERON_PARAM_INFO_INIT \
-  { (uint32_t)sizeof(meron_param_info), 0, 0, 0, {0}, 0, 0, 0, 0, 0 }
+  { MERON_SIZEOF_U32(meron_param_info), 0, 0, 0, {0}, 0, 0, 0, 0, 0 }
 
 /**
  * Reads the information about a param.
@@ -205,7 +205,7 @@ typedef struct {
 
 /* A meron_unit_info for the library to fill. */
 #define MERON_UNIT_INFO_INIT \
-  { (uint32_t)sizeof(meron_unit_info), 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, 0 }
+  { MERON_SIZEOF_U32(meron_unit_info), 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, 0 }
 
 /**
  * Reads the information about a unit.
@@ -251,7 +251,7 @@ typedef struct {
 
 /* A meron_flat_info for the library to fill. */
 #define MERON_FLAT_INFO_INIT \
-  { (uint32_t)sizeof(meron_flat_info), 0, 0, 0, 0, 0 }
+  { MERON_SIZEOF_U32(meron_flat_info), 0, 0, 0, 0, 0 }
 
 /**
  * Reads the information about a flat of the unit. meron_gather_begin can copy a flat into the

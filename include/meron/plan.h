@@ -73,7 +73,7 @@ typedef struct {
 
 /* Initial value of a meron_workload. */
 #define MERON_WORKLOAD_INIT \
-  { (uint32_t)sizeof(meron_workload), 1, 1, 2, 0, 2, 0 }
+  { MERON_SIZEOF_U32(meron_workload), 1, 1, 2, 0, 2, 0 }
 
 /**
  * Fills the first `struct_size` bytes of *workload with the initial value (for languages without

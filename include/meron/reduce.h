@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meron/reduce.h: reduction of gradients to the ranks that update the params.
+ * meron/reduce.h: reduction of gradients to the ranks that update the params, by reduce-scatters.
  *
  * The gradient of a unit is collected in a bucket, memory of this rank that peers read in place.
  * Either the trainer writes there (meron_gradient_view: no copy), or passes its own arrays to
@@ -91,7 +91,7 @@ typedef struct {
 
 /* Initial value of a meron_reduce_options. */
 #define MERON_REDUCE_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_reduce_options), MERON_REDUCE_OP_MEAN, 1, 0, 1.0, NULL }
+  { MERON_SIZEOF_U32(meron_reduce_options), MERON_REDUCE_OP_MEAN, 1, 0, 1.0, NULL }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without

@@ -57,7 +57,7 @@ typedef struct {
 /* Initial value of a meron_schedule_options. */
 #define MERON_SCHEDULE_OPTIONS_INIT                                                        \
   {                                                                                        \
-    (uint32_t)sizeof(meron_schedule_options), 1, 50000000, 1000000000, 1000000000, 100000, \
+    MERON_SIZEOF_U32(meron_schedule_options), 1, 50000000, 1000000000, 1000000000, 100000, \
         18446744073709551615u, MERON_TIER_HOST, 0, NULL                                    \
   }
 
@@ -170,7 +170,7 @@ typedef struct {
 
 /* A meron_schedule_info for the library to fill. */
 #define MERON_SCHEDULE_INFO_INIT \
-  { (uint32_t)sizeof(meron_schedule_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { MERON_SIZEOF_U32(meron_schedule_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Reads the information about a schedule.

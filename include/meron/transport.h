@@ -85,7 +85,7 @@ typedef struct {
 
 /* Initial value of a meron_transport. */
 #define MERON_TRANSPORT_INIT \
-  { (uint32_t)sizeof(meron_transport), 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+  { MERON_SIZEOF_U32(meron_transport), 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 
 /**
  * Fills the first `struct_size` bytes of *transport with zeros and its size (for languages without

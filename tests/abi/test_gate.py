@@ -178,7 +178,7 @@ def test_growth_passes(copy: Copy) -> None:
         r"(\n  uint64_t device_bytes;[^\n]*)(\n} meron_stats)",
         r"\1\n  uint64_t extra;\2",
     )
-    copy.change("context.h", r"sizeof\(meron_stats\),", "sizeof(meron_stats), 0,")
+    copy.change("context.h", r"SIZEOF_U32\(meron_stats\),", "SIZEOF_U32(meron_stats), 0,")
     copy.change("group.h", r"MERON_END_DECLS", "MERON_API void meron_new(void);\n\nMERON_END_DECLS")
     copy.change("gather.h", r"(MERON_GATHER_INTO = 2,)", r"\1\n  MERON_GATHER_NEW = 3,")
     status, output = copy.check()

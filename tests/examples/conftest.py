@@ -32,8 +32,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def program(example: str, language: str) -> list[str]:
     """The command line of example "gather", "language_model" or "gpt"."""
-    if language == "c":
-        return [os.environ[f"MERON_EXAMPLE_{example.upper()}"]]
+    if language in ("c", "cpp"):
+        suffix = "_CPP" if language == "cpp" else ""
+        return [os.environ[f"MERON_EXAMPLE_{example.upper()}{suffix}"]]
     script = {
         "gather": "examples/01_gather/python/gather.py",
         "language_model": "examples/02_language_model/python/main.py",

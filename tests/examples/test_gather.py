@@ -37,5 +37,6 @@ def test_every_rank_sees_every_part(language: str, ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", RANKS)
 def test_languages_agree(ranks: int) -> None:
-    in_c, in_python = (start("gather", language, ranks=ranks) for language in ("c", "python"))
-    assert in_c.stdout == in_python.stdout
+    done = {language: start("gather", language, ranks=ranks) for language in ("c", "cpp", "python")}
+    assert done["cpp"].returncode == 0, done["cpp"].stderr
+    assert done["c"].stdout == done["cpp"].stdout == done["python"].stdout

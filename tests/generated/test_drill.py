@@ -47,7 +47,7 @@ typedef struct {
 
 /* Initial value of a meron_rinse_options. */
 #define MERON_RINSE_OPTIONS_INIT \\
-  { (uint32_t)sizeof(meron_rinse_options), MERON_REDUCE_OP_MEAN, 1, 0, 0.5, \\
+  { MERON_SIZEOF_U32(meron_rinse_options), MERON_REDUCE_OP_MEAN, 1, 0, 0.5, \\
     18446744073709551615u, 0, NULL }
 
 /**
@@ -150,10 +150,10 @@ GENERATED = {
     "include/meron/cpp/values.hpp": ["struct RinseOptions {"],
     "include/meron/cpp/methods.hpp": [
         "Begins to rinse a unit.",
-        "[[nodiscard]] Future rinse_begin(double factor, Text label = nullptr,"
+        "[[nodiscard]] Future rinse_begin(double factor, const Text& label = nullptr,"
         " const RinseOptions& options = {}) const {",
-        "void rinse(double factor, Text label = nullptr, const RinseOptions& options = {}) const {"
-        " rinse_begin(factor, label, options).wait(); }",
+        "void rinse(double factor, const Text& label = nullptr,"
+        " const RinseOptions& options = {}) const { rinse_begin(factor, label, options).wait(); }",
         "double water() const {",
         "void mix(ReduceOp op, uint32_t amount) const {",
     ],

@@ -114,7 +114,7 @@ def test_a_counter_that_is_added(tmp_path: Path) -> None:
     text = header.read_text()
     field = "  uint64_t drilled_bytes; /* of the drill */\n"
     text = text.replace("} meron_stats;", f"{field}}} meron_stats;")
-    header.write_text(text.replace("sizeof(meron_stats),", "sizeof(meron_stats), 0,"))
+    header.write_text(text.replace("SIZEOF_U32(meron_stats),", "SIZEOF_U32(meron_stats), 0,"))
     generate(tmp_path)
     for name, line in COUNTER.items():
         assert line in (tmp_path / name).read_text(), name
@@ -124,7 +124,7 @@ def test_a_counter_that_is_added(tmp_path: Path) -> None:
 DRILL_INIT = """\
 /* Defaults of the drill. */
 #define MERON_OPTIMIZER_DRILL_INIT \\
-  { (uint32_t)sizeof(meron_optimizer_options), MERON_OPTIMIZER_DRILL, 0.5, 0.9, 0.999, 1e-8, \\
+  { MERON_SIZEOF_U32(meron_optimizer_options), MERON_OPTIMIZER_DRILL, 0.5, 0.9, 0.999, 1e-8, \\
     0.01, 0.0, 0.0, 0, 6, 0.0 }
 """
 RULE = {

@@ -24,6 +24,7 @@ START = ROOT / "docs" / "start"
 PAGES = {**{path.stem: path for path in START.glob("*.md")}, "readme": ROOT / "README.md"}
 NEEDED = {
     "c": "cc",
+    "cpp": "c++",
     "python": "python3",
     "readme": "python3",
     "rust": "cargo",

@@ -37,6 +37,7 @@ from model import (
 
 STAND_IN = Path(__file__).parent / "stand_in"
 EXPORT_MARKS = {"MERON_API", "MERON_NODISCARD", "MERON_BEGIN_DECLS", "MERON_END_DECLS"}
+SIZE = "MERON_SIZEOF_U32"  # of INIT macros: the size of their struct
 PLUMBING = ("_DOC", "_H")
 # Headers for modules: no program calls them, so no language has them.
 OF_MODULES = {"backend"}
@@ -73,7 +74,7 @@ def read(include: Path) -> tuple[Api, dict[str, docs.Block]]:
 def wanted(piece: comments.Piece) -> bool:
     if piece.macro is None:
         return True
-    return piece.macro not in EXPORT_MARKS and not piece.macro.endswith(PLUMBING)
+    return piece.macro not in {*EXPORT_MARKS, SIZE} and not piece.macro.endswith(PLUMBING)
 
 
 def is_init(macro: str) -> bool:
@@ -82,9 +83,9 @@ def is_init(macro: str) -> bool:
 
 def struct_of_init(piece: comments.Piece) -> str:
     """The struct that an INIT macro initializes: the one whose size it gives."""
-    found = re.search(r"\bsizeof\((\w+)\)", piece.text)
+    found = re.search(rf"\b{SIZE}\((\w+)\)", piece.text)
     if found is None:
-        raise HeaderError(f"{piece.macro} gives the sizeof of no struct")
+        raise HeaderError(f"{piece.macro} gives the {SIZE} of no struct")
     return found[1]
 
 

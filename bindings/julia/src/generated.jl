@@ -1799,7 +1799,7 @@ Errors: as meron_group_rank, MERON_E_CANCELLED (nothing was begun), -3xx.
 
 Begins a broadcast of `bytes` bytes from rank `root` of the group.
 
-- `data`: read on the root, written elsewhere.
+- `data`: memory of the host, read on the root and written elsewhere.
 
 Ownership: `data` must stay valid until the future has ended.
 Blocks: as meron_barrier_begin.

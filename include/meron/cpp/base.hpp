@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// meron/cpp/base.hpp: owners of handles and texts, types of arguments, and the library's version.
+// meron/cpp/base.hpp: owners of handles, lists of objects as arguments, and the library's version.
 #ifndef MERON_CPP_BASE_HPP
 #define MERON_CPP_BASE_HPP
 
@@ -7,86 +7,15 @@
 #include <functional>
 #include <initializer_list>
 #include <iterator>
-#include <string>
-#include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "meron/cpp/error.hpp"
+#include "meron/cpp/span.hpp"
+#include "meron/cpp/text.hpp"
 
 namespace meron {
-inline namespace v1 {
-
-// A contiguous sequence in memory that it does not own.
-template <class T>
-class Span {
- public:
-  using element_type = T;
-  using value_type = std::remove_cv_t<T>;
-
-  constexpr Span() noexcept = default;
-  constexpr Span(T* data, size_t size) noexcept : data_(data), size_(size) {}
-  template <size_t N>
-  constexpr Span(T (&array)[N]) noexcept : data_(array), size_(N) {}
-  // From any object with data() and size() that outlives the span: std::vector, std::array, a Span.
-  template <class Range,
-            class = std::enable_if_t<std::is_convertible_v<
-                std::remove_pointer_t<decltype(std::declval<Range&>().data())> (*)[], T (*)[]>>>
-  constexpr Span(Range& range) noexcept : data_(range.data()), size_(range.size()) {}
-
-  constexpr T* data() const noexcept { return data_; }
-  constexpr size_t size() const noexcept { return size_; }
-  constexpr size_t size_bytes() const noexcept { return size_ * sizeof(T); }
-  constexpr bool empty() const noexcept { return size_ == 0; }
-  constexpr T* begin() const noexcept { return data_; }
-  constexpr T* end() const noexcept { return data_ + size_; }
-  constexpr T& operator[](size_t i) const noexcept { return data_[i]; }  // i < size()
-
-  // The same memory, read-only.
-  constexpr operator Span<const T>() const noexcept { return {data_, size_}; }
-
- private:
-  T* data_ = nullptr;
-  size_t size_ = 0;
-};
-
-// A NUL-terminated text as an argument of a call. It makes no copy, so it lives as long as its
-// source. Throws MERON_E_ARGUMENT for a std::string with a NUL byte inside.
-class Text {
- public:
-  Text(const char* text) noexcept : text_(text) {}
-  Text(const std::string& text) : text_(text.c_str()) {
-    if (text.find('\0') != std::string::npos) {
-      throw Error(MERON_E_ARGUMENT, "a text that was passed to Meron holds a NUL byte", "text",
-                  "Pass text without NUL bytes.");
-    }
-  }
-  const char* c_str() const noexcept { return text_; }
-
- private:
-  const char* text_;
-};
-
-// A text that the library returned. NUL-terminated; moves only.
-class String {
- public:
-  String() noexcept = default;
-  explicit String(char* text) noexcept : text_(text) {}  // takes ownership
-  String(String&& other) noexcept : text_(std::exchange(other.text_, nullptr)) {}
-  String& operator=(String&& other) noexcept {
-    std::swap(text_, other.text_);
-    return *this;
-  }
-  ~String() { meron_string_free(text_); }
-
-  const char* c_str() const noexcept { return text_ != nullptr ? text_ : ""; }
-  std::string_view view() const noexcept { return c_str(); }
-  operator std::string_view() const noexcept { return view(); }
-
- private:
-  char* text_ = nullptr;
-};
+inline namespace MERON_CPP_NAMESPACE {
 
 // Owns a handle; the base of all objects. If the release in a destructor fails, there is nothing to
 // release: the object was closed with its context, or this process is a fork.
@@ -95,17 +24,8 @@ class Handle {
  public:
   using Raw = RawHandle;
 
-  Handle() noexcept = default;
-  explicit Handle(Raw raw) noexcept : raw_(raw) {}
-  Handle(Handle&& other) noexcept : raw_(other.detach()) {}
-  Handle& operator=(Handle&& other) noexcept {
-    if (this != &other) {
-      reset();
-      raw_ = other.detach();
-    }
-    return *this;
-  }
-  ~Handle() { reset(); }
+  // Takes ownership: the destructor releases the handle.
+  Handle(Adopt, Raw raw) noexcept : raw_(raw) {}
 
   Raw handle() const noexcept { return raw_; }
   // True if it holds a handle, stale or not.
@@ -116,6 +36,24 @@ class Handle {
   }
   // Returns the handle, and drops it: the caller releases it.
   Raw detach() noexcept { return std::exchange(raw_, Raw{}); }
+
+  // True if both hold the same handle, or none.
+  friend bool operator==(const Handle& a, const Handle& b) noexcept {
+    return a.raw_.id == b.raw_.id;
+  }
+  friend bool operator!=(const Handle& a, const Handle& b) noexcept { return !(a == b); }
+
+ protected:  // an object is not cut down to its handle, which would lose its other functions
+  Handle() noexcept = default;
+  Handle(Handle&& other) noexcept : raw_(other.detach()) {}
+  Handle& operator=(Handle&& other) noexcept {
+    if (this != &other) {
+      reset();
+      raw_ = other.detach();
+    }
+    return *this;
+  }
+  ~Handle() { reset(); }
 
  private:
   Raw raw_{};
@@ -156,12 +94,10 @@ class ListOf {
       few_[size_++] = raw;
       return;
     }
-    try {
+    detail::with_memory([&] {
       if (many_.empty()) many_.assign(few_, few_ + kFew);
       many_.push_back(raw);
-    } catch (const std::bad_alloc&) {
-      detail::raise_no_memory();
-    }
+    });
     ++size_;
   }
 
@@ -189,10 +125,21 @@ inline const char* version_string() noexcept {
 }
 // Describes this host and this build, as JSON.
 inline String system_info() {
-  return String(detail::receive(meron_system_info));
+  return String(adopt, detail::receive(meron_system_info));
 }
 
-}  // namespace v1
+// For std::hash of an object: of its handle.
+namespace detail {
+
+struct HandleHash {
+  template <class Object>
+  size_t operator()(const Object& object) const noexcept {
+    return std::hash<uint64_t>()(object.handle().id);
+  }
+};
+
+}  // namespace detail
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
 
 #endif  // MERON_CPP_BASE_HPP

@@ -28,7 +28,7 @@
 #include "meron/cpp/optimizer.hpp"
 
 namespace meron {
-inline namespace v1 {
+inline namespace MERON_CPP_NAMESPACE {
 
 // Optimizers as an argument: one, a list in braces, or a range.
 using OptimizerList = ListOf<Optimizer>;
@@ -93,43 +93,38 @@ template <>
 inline constexpr const char* kSafetensorsName<bool> = "BOOL";
 
 inline std::vector<meron_checkpoint_tensor> raw_of(Span<const CheckpointTensor> tensors) {
-  std::vector<meron_checkpoint_tensor> raw;
-  try {
+  return with_memory([&] {
+    std::vector<meron_checkpoint_tensor> raw;
     raw.reserve(tensors.size());
-  } catch (const std::bad_alloc&) {
-    raise_no_memory();
-  }
-  for (const CheckpointTensor& tensor : tensors) raw.push_back(tensor.raw());
-  return raw;
-}
-
-// A text of options: empty for none.
-inline const char* optional_text(const std::string& text) {
-  return text.empty() ? nullptr : Text(text).c_str();
+    for (const CheckpointTensor& tensor : tensors) raw.push_back(tensor.raw());
+    return raw;
+  });
 }
 
 }  // namespace detail
 
-// A tensor in a Span, std::vector or std::array of float, double, BFloat16, Float16, bool or sized
-// integers, which stays the caller's. `begin`: the first element of `data` in the tensor.
-template <class Range, class T = std::remove_cv_t<
-                           std::remove_pointer_t<decltype(std::declval<const Range&>().data())>>>
-CheckpointTensor checkpoint_tensor(std::string name, std::vector<uint64_t> shape, const Range& data,
+// A tensor in a range (a Span, std::span, std::vector, std::array, an array) of float, double,
+// BFloat16, Float16, bool or sized integers, or in one of them, which stays the caller's. `begin`:
+// the first element of `data` in the tensor.
+template <class Memory, detail::Lasting<Memory> = 0>
+CheckpointTensor checkpoint_tensor(std::string name, std::vector<uint64_t> shape, Memory&& data,
                                    uint64_t begin = 0, std::string kind = {}) {
+  using T = std::remove_cv_t<detail::ElementOf<Memory>>;
   static_assert(detail::kSafetensorsName<T> != nullptr, "safetensors has no name for this type");
   CheckpointTensor made;
   made.name = std::move(name);
   made.dtype = detail::kSafetensorsName<T>;
   made.shape = std::move(shape);
-  made.data = data.data();
-  made.count = data.size();
+  const auto span = detail::memory_of(data);
+  made.data = span.data();
+  made.count = span.size();
   made.begin = begin;
   made.kind = std::move(kind);
   return made;
 }
-template <class Range>
-CheckpointTensor checkpoint_tensor(std::string name, std::vector<uint64_t> shape,
-                                   const Range&& data, uint64_t begin = 0,
+template <class Memory, detail::Temporary<Memory> = 0>
+CheckpointTensor checkpoint_tensor(std::string name, std::vector<uint64_t> shape, Memory&& data,
+                                   uint64_t begin = 0,
                                    std::string kind = {}) = delete;  // `data` would dangle
 
 // ---- Saving -------------------------------------------------------------------------------------
@@ -165,7 +160,8 @@ struct SaveOptions {
 // MERON_E_ARGUMENT (an invalid name, `extra` is no JSON object), MERON_E_DUPLICATE (the name is
 // taken), MERON_E_STATE (a step is pending, a unit is in use), MERON_E_UNSUPPORTED (a unit of some
 // ranks only), MERON_E_NO_SPACE, MERON_E_IO.
-[[nodiscard]] inline Future save_checkpoint_begin(const Context& context, Text folder, Text name,
+[[nodiscard]] inline Future save_checkpoint_begin(const Context& context, const Text& folder,
+                                                  const Text& name,
                                                   const OptimizerList& optimizers = {},
                                                   const SaveOptions& options = {}) {
   const std::vector<meron_checkpoint_tensor> tensors = detail::raw_of(options.tensors);
@@ -184,12 +180,12 @@ struct SaveOptions {
   raw.tensor_count = tensors.size();
   raw.units = options.units.data();
   raw.unit_count = options.units.size();
-  return Future(detail::receive(meron_checkpoint_save_begin, context.handle(), folder.c_str(),
-                                name.c_str(),
-                                static_cast<const meron_checkpoint_save_options*>(&raw)));
+  return Future(adopt, detail::receive(meron_checkpoint_save_begin, context.handle(),
+                                       folder.c_str(), name.c_str(),
+                                       static_cast<const meron_checkpoint_save_options*>(&raw)));
 }
 // Saves, and waits for the end.
-inline void save_checkpoint(const Context& context, Text folder, Text name,
+inline void save_checkpoint(const Context& context, const Text& folder, const Text& name,
                             const OptimizerList& optimizers = {}, const SaveOptions& options = {}) {
   save_checkpoint_begin(context, folder, name, optimizers, options).wait();
 }
@@ -223,7 +219,8 @@ struct WriteOptions {
 // Writes tensors as a checkpoint of one rank, without a context, for importers of other formats.
 // Memory is read once and in order, so it may be mapped files. Blocks on the drive. Throws
 // MERON_E_ARGUMENT, MERON_E_DUPLICATE, MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO.
-inline void write_checkpoint(Text folder, Text name, Span<const CheckpointTensor> tensors,
+inline void write_checkpoint(const Text& folder, const Text& name,
+                             Span<const CheckpointTensor> tensors,
                              const WriteOptions& options = {}) {
   const std::vector<meron_checkpoint_tensor> table = detail::raw_of(tensors);
   meron_checkpoint_write_options raw = MERON_CHECKPOINT_WRITE_OPTIONS_INIT;
@@ -267,18 +264,22 @@ class Checkpoint : public Handle<meron_checkpoint, meron_checkpoint_release>,
   std::string_view manifest() const&& = delete;
 
   // Reads as many elements of a tensor as `into` has, from element `begin` on (row-major), in the
-  // files' dtype, after a comparison of their checksums. `into` is a Span, std::vector or
-  // std::array whose elements have the size of the tensor's. `kind` null: "values". Local: no other
-  // rank takes part. Blocks on the drive. Throws MERON_E_NOT_FOUND (no such tensor, a file is
+  // files' dtype, after a comparison of their checksums. `into` is a range whose elements have the
+  // size of the tensor's, or one such element. `kind` null: "values". Local: no other rank takes
+  // part. Blocks on the drive. Throws MERON_E_NOT_FOUND (no such tensor, a file is
   // gone), MERON_E_ARGUMENT (outside of the tensor), MERON_E_CORRUPT, MERON_E_IO.
-  template <class Range>
-  void read(Text name, Range&& into, uint64_t begin = 0, Text kind = nullptr) const {
-    using T = std::remove_pointer_t<decltype(into.data())>;
+  template <class Memory, detail::Lasting<Memory> = 0>
+  void read(const Text& name, Memory&& into, uint64_t begin = 0, const Text& kind = nullptr) const {
+    using T = detail::ElementOf<Memory>;
     static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>);
-    detail::call(meron_checkpoint_read, static_cast<void*>(into.data()),
-                 uint64_t{into.size() * sizeof(T)}, handle(), kind.c_str(), name.c_str(), begin,
-                 uint64_t{into.size()});
+    const Span<T> span = detail::memory_of(into);
+    detail::call(meron_checkpoint_read, static_cast<void*>(span.data()),
+                 uint64_t{span.size_bytes()}, handle(), kind.c_str(), name.c_str(), begin,
+                 uint64_t{span.size()});
   }
+  template <class Memory, detail::Temporary<Memory> = 0>
+  void read(const Text& name, Memory&& into, uint64_t begin = 0,
+            const Text& kind = nullptr) const = delete;  // what was read would be lost
 
  private:
   std::string_view text(meron_checkpoint_text_kind kind) const {
@@ -308,8 +309,8 @@ struct LoadOptions {
 // (names tensor, file and offset), MERON_E_VERSION, MERON_E_ARGUMENT (it does not fit: the message
 // lists missing, unexpected and different shapes), MERON_E_STATE as a save and for
 // a gradient that is not empty, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link).
-[[nodiscard]] inline Checkpoint load_checkpoint(const Context& context, Text folder,
-                                                Text name = nullptr,
+[[nodiscard]] inline Checkpoint load_checkpoint(const Context& context, const Text& folder,
+                                                const Text& name = nullptr,
                                                 const OptimizerList& optimizers = {},
                                                 const LoadOptions& options = {}) {
   meron_checkpoint_load_options raw = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
@@ -323,30 +324,30 @@ struct LoadOptions {
   raw.optimizer_count = optimizers.size();
   raw.units = options.units.data();
   raw.unit_count = options.units.size();
-  return Checkpoint(detail::receive(meron_checkpoint_load, context.handle(), folder.c_str(),
-                                    name.c_str(),
-                                    static_cast<const meron_checkpoint_load_options*>(&raw)));
+  return Checkpoint(
+      adopt, detail::receive(meron_checkpoint_load, context.handle(), folder.c_str(), name.c_str(),
+                             static_cast<const meron_checkpoint_load_options*>(&raw)));
 }
 
 // Opens a checkpoint, or a model as Hugging Face publishes it, to inspect it and to read tensors,
 // without a context. Arguments as of load_checkpoint. Blocks on the drive. Throws
 // MERON_E_NOT_FOUND, MERON_E_CORRUPT, MERON_E_PARSE, MERON_E_VERSION, MERON_E_ARGUMENT,
 // MERON_E_AUTH (a link), MERON_E_IO.
-[[nodiscard]] inline Checkpoint open_checkpoint(Text folder, Text name = nullptr) {
-  return Checkpoint(detail::receive(meron_checkpoint_open, folder.c_str(), name.c_str()));
+[[nodiscard]] inline Checkpoint open_checkpoint(const Text& folder, const Text& name = nullptr) {
+  return Checkpoint(adopt, detail::receive(meron_checkpoint_open, folder.c_str(), name.c_str()));
 }
 
 // The complete checkpoints in a folder, newest first, as a JSON array of objects with "name",
 // "step", "world", "bytes", "created" and "whole". Blocks on the drive. Throws MERON_E_NOT_FOUND,
 // MERON_E_IO.
-[[nodiscard]] inline String list_checkpoints(Text folder) {
-  return String(detail::receive(meron_checkpoint_list, folder.c_str()));
+[[nodiscard]] inline String list_checkpoints(const Text& folder) {
+  return String(adopt, detail::receive(meron_checkpoint_list, folder.c_str()));
 }
 
 // Removes a checkpoint, which is complete or gone at each moment. Blocks on the drive. Throws
 // MERON_E_ARGUMENT (it is no checkpoint), MERON_E_NOT_FOUND, MERON_E_AUTH (a link), MERON_E_STATE
 // (it is being saved, or open), MERON_E_IO.
-inline void remove_checkpoint(Text folder, Text name) {
+inline void remove_checkpoint(const Text& folder, const Text& name) {
   detail::call(meron_checkpoint_remove, folder.c_str(), name.c_str());
 }
 
@@ -366,7 +367,8 @@ struct ExportOptions {
 // its own shard of each tensor in place, so nothing is gathered. Blocks on the drive and on all
 // ranks. Throws MERON_E_ARGUMENT, MERON_E_DUPLICATE (a model exists), MERON_E_STATE as a save,
 // MERON_E_NO_SPACE, MERON_E_IO.
-inline void export_model(const Context& context, Text folder, const ExportOptions& options = {}) {
+inline void export_model(const Context& context, const Text& folder,
+                         const ExportOptions& options = {}) {
   const std::vector<meron_checkpoint_tensor> tensors = detail::raw_of(options.tensors);
   meron_checkpoint_export_options raw = MERON_CHECKPOINT_EXPORT_OPTIONS_INIT;
   if (options.dtype.has_value()) {
@@ -382,7 +384,7 @@ inline void export_model(const Context& context, Text folder, const ExportOption
                static_cast<const meron_checkpoint_export_options*>(&raw));
 }
 
-}  // namespace v1
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
 
 #endif  // MERON_CPP_CHECKPOINT_HPP

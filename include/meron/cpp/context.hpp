@@ -16,11 +16,20 @@
 #include "meron/cpp/methods.hpp"
 #include "meron/cpp/param.hpp"
 #include "meron/cpp/plan.hpp"
+#include "meron/cpp/shape.hpp"
 #include "meron/cpp/transport.hpp"
 #include "meron/cpp/values.hpp"
 
 namespace meron {
-inline namespace v1 {
+inline namespace MERON_CPP_NAMESPACE {
+namespace detail {
+
+class ContextHandle : public Handle<meron_context, meron_context_close> {
+ public:
+  using Handle::Handle;
+};
+
+}  // namespace detail
 
 // Options of a context.
 struct ContextOptions {
@@ -66,6 +75,7 @@ class Context : public detail::ContextMethods<Context> {
  public:
   // Holds nothing; calls on it throw MERON_E_HANDLE.
   Context(std::nullptr_t) noexcept {}
+  Context(int) = delete;  // 0 is a null pointer too, but seldom meant so
   // Opens this rank's context and connects it to the other ranks. Blocks until all have arrived, at
   // most the deadline.
   explicit Context(ContextOptions options = {});
@@ -80,10 +90,15 @@ class Context : public detail::ContextMethods<Context> {
 
   meron_context handle() const noexcept { return handle_.handle(); }
   explicit operator bool() const noexcept { return static_cast<bool>(handle_); }
+  friend bool operator==(const Context& a, const Context& b) noexcept {
+    return a.handle_ == b.handle_;
+  }
+  friend bool operator!=(const Context& a, const Context& b) noexcept { return !(a == b); }
 
   // Ends pending operations and waits of other threads, and makes all handles stale. Does not wait
-  // for peers. Throws MERON_E_STALE if it is already closed.
-  void close() const { detail::call(meron_context_close, handle()); }
+  // for peers. Other threads may be inside calls on the context meanwhile. Throws MERON_E_STALE if
+  // it is already closed.
+  void close() { detail::call(meron_context_close, handle()); }
 
   // Counters since the context was opened, and the memory in use now, in bytes.
   meron_stats stats() const {
@@ -95,11 +110,11 @@ class Context : public detail::ContextMethods<Context> {
     return detail::receive_info<meron_prediction>(meron_context_predict, handle(), &raw);
   }
   // The group of all ranks.
-  Group world() const { return Group(detail::receive(meron_context_world, handle())); }
+  Group world() const { return Group(adopt, detail::receive(meron_context_world, handle())); }
   // The group of some world ranks, in this order. Collective over the world: every rank calls it
   // with the same list. False as a condition on ranks outside of the list.
   Group group(Span<const int32_t> ranks) const {
-    return Group(detail::receive(meron_group_create, handle(), ranks.data(), ranks.size()));
+    return Group(adopt, detail::receive(meron_group_create, handle(), ranks.data(), ranks.size()));
   }
   Group group(std::initializer_list<int32_t> ranks) const {
     return group(Span<const int32_t>(ranks.begin(), ranks.size()));
@@ -107,27 +122,22 @@ class Context : public detail::ContextMethods<Context> {
 
   // Registers a param of a shape, row-major; an empty shape is a scalar. Collective over its group:
   // all ranks register the same params in the same order.
-  Param param(Text name, Span<const int64_t> shape, const ParamOptions& options = {}) const {
+  Param param(const Text& name, const Shape& shape, const ParamOptions& options = {}) const {
     meron_param_desc desc = MERON_PARAM_DESC_INIT;
     desc.dtype = static_cast<meron_dtype>(options.dtype);
     desc.name = name.c_str();
     desc.shape = shape.data();
-    // The library rejects a number of dimensions that does not fit, because it is too large.
-    desc.dims = static_cast<uint32_t>(std::min<size_t>(shape.size(), UINT32_MAX));
+    desc.dims = shape.dims();
     desc.frozen = options.frozen ? 1 : 0;
     if (options.group != nullptr) desc.group = options.group->handle();
-    return Param(detail::receive(meron_param_register, handle(), &desc));
-  }
-  Param param(Text name, std::initializer_list<int64_t> shape,
-              const ParamOptions& options = {}) const {
-    return param(name, Span<const int64_t>(shape.begin(), shape.size()), options);
+    return Param(adopt, detail::receive(meron_param_register, handle(), &desc));
   }
 
   // Creates a unit of params and reserves its memory on this rank according to the plan; values are
   // zero at first. Collective over the params' group.
-  Unit unit(Text name, const ParamList& params) const {
-    return Unit(
-        detail::receive(meron_unit_create, handle(), name.c_str(), params.data(), params.size()));
+  Unit unit(const Text& name, const ParamList& params) const {
+    return Unit(adopt, detail::receive(meron_unit_create, handle(), name.c_str(), params.data(),
+                                       params.size()));
   }
 
  private:
@@ -139,48 +149,40 @@ class Context : public detail::ContextMethods<Context> {
 
     static void receive_log(void* user, meron_log_level level, const char* message,
                             size_t length) noexcept {
-      try {
-        static_cast<Callbacks*>(user)->log(static_cast<LogLevel>(level), {message, length});
-      } catch (...) {
-        // As documented: the exception belongs to no call.
-      }
+      detail::guarded(
+          [=] {
+            static_cast<Callbacks*>(user)->log(static_cast<LogLevel>(level), {message, length});
+          },
+          [] {});  // as documented: the exception belongs to no call
     }
     static int32_t ask(void* user) noexcept {
-      try {
-        return static_cast<Callbacks*>(user)->should_stop() ? 1 : 0;
-      } catch (...) {
-        detail::thrown_by_callback() = std::current_exception();
-        return 1;
-      }
+      return detail::guarded([=] { return static_cast<Callbacks*>(user)->should_stop() ? 1 : 0; },
+                             [] {
+                               detail::thrown_by_callback() = std::current_exception();
+                               return 1;
+                             });
     }
   };
 
   std::unique_ptr<Callbacks> callbacks_;  // outlives the handle: it is declared first
-  Handle<meron_context, meron_context_close> handle_;
+  detail::ContextHandle handle_;
 };
 
 inline Context::Context(ContextOptions options) {
   meron_context_options raw = MERON_CONTEXT_OPTIONS_INIT;
-  const auto text = [](const std::string& value) {
-    return value.empty() ? nullptr : Text(value).c_str();
-  };
   raw.rank = options.rank;
   raw.world_size = options.world_size;
-  raw.transport = text(options.transport);
-  raw.job = text(options.job);
-  raw.token = text(options.token);
-  raw.device = text(options.device);
+  raw.transport = detail::optional_text(options.transport);
+  raw.job = detail::optional_text(options.job);
+  raw.token = detail::optional_text(options.token);
+  raw.device = detail::optional_text(options.device);
   raw.timeout_ns = options.timeout.count();
   raw.host_memory_limit = options.host_memory_limit;
   raw.arena_reserve = options.arena_reserve;
   raw.threads = options.threads;
   if (options.plan != nullptr) raw.plan = options.plan->handle();
 
-  try {
-    callbacks_ = std::make_unique<Callbacks>();
-  } catch (const std::bad_alloc&) {
-    detail::raise_no_memory();
-  }
+  callbacks_ = detail::with_memory([] { return std::make_unique<Callbacks>(); });
   callbacks_->log = std::move(options.log);
   callbacks_->should_stop = std::move(options.should_stop);
   callbacks_->custom = std::move(options.custom);
@@ -202,11 +204,14 @@ inline Context::Context(ContextOptions options) {
     allocator = detail::table_of(*options.allocator);
     raw.allocator = &allocator;
   }
-  handle_ = Handle<meron_context, meron_context_close>(
-      detail::receive(meron_context_open, static_cast<const meron_context_options*>(&raw)));
+  handle_ = detail::ContextHandle(
+      adopt, detail::receive(meron_context_open, static_cast<const meron_context_options*>(&raw)));
 }
 
-}  // namespace v1
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
+
+template <>
+struct std::hash<meron::Context> : meron::detail::HandleHash {};
 
 #endif  // MERON_CPP_CONTEXT_HPP

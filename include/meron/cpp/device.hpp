@@ -7,7 +7,7 @@
 #include "meron/cpp/base.hpp"
 
 namespace meron {
-inline namespace v1 {
+inline namespace MERON_CPP_NAMESPACE {
 
 // Allocates the memory of a context's device, from a framework's cache for example. Called by any
 // thread that is inside a call. It may only look and release: see the rule of callbacks in
@@ -35,11 +35,9 @@ inline meron_allocator table_of(DeviceAllocator& allocator) noexcept {
   meron_allocator table = MERON_ALLOCATOR_INIT;
   table.user = &allocator;
   table.allocate = [](void* user, uint64_t bytes, void* stream) noexcept -> void* {
-    try {
-      return static_cast<DeviceAllocator*>(user)->allocate(bytes, stream);
-    } catch (...) {
-      return nullptr;  // documented: there is no memory
-    }
+    return detail::guarded(
+        [=] { return static_cast<DeviceAllocator*>(user)->allocate(bytes, stream); },
+        []() -> void* { return nullptr; });  // documented: there is no memory
   };
   table.release = [](void* user, void* data, uint64_t bytes, void* stream) noexcept {
     static_cast<DeviceAllocator*>(user)->release(data, bytes, stream);
@@ -48,7 +46,7 @@ inline meron_allocator table_of(DeviceAllocator& allocator) noexcept {
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
 
 #endif  // MERON_CPP_DEVICE_HPP

@@ -11,7 +11,7 @@
 #include "meron/param.h"
 
 namespace meron {
-inline namespace v1 {
+inline namespace MERON_CPP_NAMESPACE {
 
 // Bytes per element.
 inline size_t size_of(DType dtype) noexcept {
@@ -98,10 +98,28 @@ template <>
 struct DTypeOf<Float16> {
   static constexpr DType value = DType::f16;
 };
+#if defined(__STDCPP_FLOAT32_T__)  // the types of <stdfloat>, by their literals
+template <>
+struct DTypeOf<decltype(0.0f32)> {
+  static constexpr DType value = DType::f32;
+};
+#endif
+#if defined(__STDCPP_BFLOAT16_T__)
+template <>
+struct DTypeOf<decltype(0.0bf16)> {
+  static constexpr DType value = DType::bf16;
+};
+#endif
+#if defined(__STDCPP_FLOAT16_T__)
+template <>
+struct DTypeOf<decltype(0.0f16)> {
+  static constexpr DType value = DType::f16;
+};
+#endif
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<std::remove_cv_t<T>>::value;
 
-// A tensor, or this rank's shard of one, in memory of the library.
+// A tensor, or this rank's shard of one, in memory of the library; read-only.
 class View {
  public:
   explicit View(const meron_view& raw) noexcept : raw_(raw) {}
@@ -112,22 +130,23 @@ class View {
   size_t size_bytes() const noexcept { return size() * size_of(dtype()); }
   // Index of the first element in the full tensor, row-major.
   uint64_t offset() const noexcept { return raw_.offset; }
-  bool writable() const noexcept { return raw_.writable != 0; }
   // The number of the device that owns the memory, or MERON_DEVICE_HOST.
   int32_t device() const noexcept { return raw_.device; }
   const void* data() const noexcept { return raw_.data; }
 
-  // The elements. Throws MERON_E_ARGUMENT when T is not of the view's dtype, and MERON_E_STATE for
-  // a T that is not const when the view is read-only.
+  // The elements, const. To write values, write through an update or use a GatherCopy. Throws
+  // MERON_E_ARGUMENT if T is not of the view's dtype.
   template <class T>
-  Span<T> as() const {
+  Span<const T> as() const {
+    return elements<const T>();
+  }
+
+ protected:
+  template <class T>
+  Span<T> elements() const {
     if (dtype_of<T> != dtype()) {
-      throw Error(MERON_E_ARGUMENT, "a view was read as another type than its dtype", "dtype",
-                  "Ask the view for its dtype, and read it as that type.");
-    }
-    if (!std::is_const_v<T> && !writable()) {
-      throw Error(MERON_E_STATE, "a read-only view was asked for writable elements", "view",
-                  "Read it as a const type, gather a copy, or write through an update.");
+      detail::raise(Error(MERON_E_ARGUMENT, "a view was read as another type than its dtype",
+                          "dtype", "Ask the view for its dtype, and read it as that type."));
     }
     return {static_cast<T*>(raw_.data), size()};
   }
@@ -136,7 +155,25 @@ class View {
   meron_view raw_;
 };
 
-}  // namespace v1
+// The same, writable.
+class MutableView : public View {
+ public:
+  using View::View;
+
+  void* data() const noexcept { return raw().data; }
+  // The elements; const if T is. Throws MERON_E_ARGUMENT if T is not of the view's dtype, and, for
+  // a T that is not const, MERON_E_STATE for the master of an f32 param, which is the param itself.
+  template <class T>
+  Span<T> as() const {
+    if (!std::is_const_v<T> && raw().writable == 0) {
+      detail::raise(Error(MERON_E_STATE, "read-only memory was asked for writable elements", "view",
+                          "Read it as a const type, or write the param through an update."));
+    }
+    return elements<T>();
+  }
+};
+
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
 
 #endif  // MERON_CPP_DTYPE_HPP

@@ -3,31 +3,34 @@
 #ifndef MERON_CPP_ERROR_HPP
 #define MERON_CPP_ERROR_HPP
 
-#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 201703L
-#error "The C++ interface of Meron needs C++17: compile with -std=c++17 or newer."
-#endif
-
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <new>
 #include <utility>
 
 #include "meron/base.h"
+#include "meron/cpp/config.hpp"
 
 namespace meron {
-inline namespace v1 {
+inline namespace MERON_CPP_NAMESPACE {
 
 // The exception of every call of this layer. Copying it does not throw; the texts live as long as a
 // copy.
-class Error : public std::exception {
+class MERON_CPP_SHARED Error : public std::exception {
  public:
   // Takes ownership of the error object, which may be null.
   Error(meron_status status, meron_error* error) noexcept : status_(status) {
+#if MERON_CPP_EXCEPTIONS
     try {
       error_.reset(error, meron_error_free);  // frees the error itself if it throws
     } catch (const std::bad_alloc&) {
       // There is only enough memory for the status.
     }
+#else
+    error_.reset(error, meron_error_free);
+#endif
   }
 
   // An error of this layer itself. The texts are literals.
@@ -39,9 +42,13 @@ class Error : public std::exception {
     if (error_) return meron_error_message(error_.get());
     return message_ != nullptr ? message_ : status_name();
   }
-  meron_status status() const noexcept { return status_; }
+  meron_status status() const noexcept {
+    return status_;
+  }
   // For example "MERON_E_TIMEOUT".
-  const char* status_name() const noexcept { return meron_status_name(status_); }
+  const char* status_name() const noexcept {
+    return meron_status_name(status_);
+  }
   // The operation that failed, for example "gather"; "" where none applies.
   const char* operation() const noexcept {
     return error_ ? meron_error_operation(error_.get()) : "";
@@ -64,15 +71,27 @@ class Error : public std::exception {
   }
 
   // The exception of the caller's should_stop or transport on this thread; null if there was none.
-  const std::exception_ptr& cause() const noexcept { return cause_; }
+  const std::exception_ptr& cause() const noexcept {
+    return cause_;
+  }
   // For this layer: leaves `cause` empty.
-  void take_cause(std::exception_ptr& cause) noexcept { cause_ = std::exchange(cause, nullptr); }
+  void take_cause(std::exception_ptr& cause) noexcept {
+    cause_ = std::exchange(cause, nullptr);
+  }
 
   // The class of the error, as in meron_status: the extent of the damage.
-  bool is_of_call() const noexcept { return status_ <= -100 && status_ > -200; }
-  bool is_of_resource() const noexcept { return status_ <= -200 && status_ > -300; }
-  bool is_of_group() const noexcept { return status_ <= -300 && status_ > -400; }
-  bool is_of_context() const noexcept { return status_ <= -400; }
+  bool is_of_call() const noexcept {
+    return status_ <= -100 && status_ > -200;
+  }
+  bool is_of_resource() const noexcept {
+    return status_ <= -200 && status_ > -300;
+  }
+  bool is_of_group() const noexcept {
+    return status_ <= -300 && status_ > -400;
+  }
+  bool is_of_context() const noexcept {
+    return status_ <= -400;
+  }
 
  private:
   meron_status status_;
@@ -87,20 +106,54 @@ namespace detail {
 
 // The exception of should_stop or of a transport on this thread, until this layer throws the error
 // that it explains: at once for should_stop; for a transport at the next call that needs the peer.
-inline std::exception_ptr& thrown_by_callback() noexcept {
+// One for all shared objects: the callback and the call may be compiled into different ones.
+MERON_CPP_SHARED inline std::exception_ptr& thrown_by_callback() noexcept {
   static thread_local std::exception_ptr thrown;
   return thrown;
 }
 
+[[noreturn]] inline void raise(const Error& error) {
+#if MERON_CPP_EXCEPTIONS
+  throw error;
+#else
+  std::fprintf(stderr, "%s\n", error.what());
+  std::abort();
+#endif
+}
 [[noreturn]] inline void raise(meron_status status, meron_error* error) {
   Error made(status, error);
   if (status == MERON_E_CANCELLED || made.is_of_group()) made.take_cause(thrown_by_callback());
-  throw made;
+  raise(made);
 }
 
-[[noreturn]] inline void raise_no_memory() {
-  throw Error(MERON_E_NO_MEMORY, "memory for the arguments of a call is missing", "",
-              "Free memory of this process.");
+// Runs `body` and returns its result. Throws MERON_E_NO_MEMORY if it runs out of memory.
+template <class Body>
+auto with_memory(const Body& body) -> decltype(body()) {
+#if MERON_CPP_EXCEPTIONS
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    raise(Error(MERON_E_NO_MEMORY, "memory for the arguments of a call is missing", "",
+                "Free memory of this process."));
+  }
+#else
+  return body();
+#endif
+}
+
+// Runs a callback of the caller. If it throws, runs `failed` and returns its result instead.
+template <class Body, class Failed>
+auto guarded(const Body& body, const Failed& failed) noexcept -> decltype(body()) {
+#if MERON_CPP_EXCEPTIONS
+  try {
+    return body();
+  } catch (...) {
+    return failed();
+  }
+#else
+  static_cast<void>(failed);
+  return body();
+#endif
 }
 
 // Calls a function of the C interface; the error object is its last argument.
@@ -130,7 +183,7 @@ Info receive_info(meron_status (*function)(Info*, Parameters...), Arguments... a
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
 
 #endif  // MERON_CPP_ERROR_HPP

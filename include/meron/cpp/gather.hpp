@@ -11,21 +11,16 @@
 #include "meron/gather.h"
 
 namespace meron {
-inline namespace v1 {
+inline namespace MERON_CPP_NAMESPACE {
 
-enum class GatherMode : meron_gather_mode {
-  view = MERON_GATHER_VIEW,  // read-only, in place if the plan allows it
-  copy = MERON_GATHER_COPY,  // a private, writable copy that belongs to the gather
-};
-
-// A destination for gather_into: memory for the full tensor. Throws MERON_E_ARGUMENT if T is not of
-// the param's dtype.
-template <class Range>
-meron_destination destination(const Param& param, Range&& into) {
-  const Span<std::remove_pointer_t<decltype(into.data())>> data(into);
+// A destination for gather_into: memory for the full tensor. Throws MERON_E_ARGUMENT if its
+// elements are not of the param's dtype.
+template <class Memory, detail::Lasting<Memory> = 0>
+meron_destination destination(const Param& param, Memory&& into) {
+  const auto data = detail::memory_of(into);
   if (dtype_of<typename decltype(data)::value_type> != param.dtype()) {
-    throw Error(MERON_E_ARGUMENT, "a destination has another type than its param", "dtype",
-                "Pass elements of the param's dtype.");
+    detail::raise(Error(MERON_E_ARGUMENT, "a destination has another type than its param", "dtype",
+                        "Pass elements of the param's dtype."));
   }
   meron_destination made{};
   made.param = param.handle();
@@ -33,6 +28,9 @@ meron_destination destination(const Param& param, Range&& into) {
   made.bytes = data.size_bytes();
   return made;
 }
+
+template <class Memory, detail::Temporary<Memory> = 0>
+meron_destination destination(const Param& param, Memory&& into) = delete;  // it would dangle
 
 // The same in memory of the context's device. It is not checked: `data` must have space for the
 // full tensor in the param's dtype.
@@ -46,14 +44,14 @@ inline meron_destination device_destination(const Param& param, void* data) {
 }
 
 // A destination for gather_into: memory for a flat of a unit, so for all its params. Throws
-// MERON_E_ARGUMENT if T is not of the flat's dtype.
-template <class Range>
-meron_flat_destination flat_destination(const Unit& unit, uint64_t flat, Range&& into) {
-  const Span<std::remove_pointer_t<decltype(into.data())>> data(into);
+// MERON_E_ARGUMENT if its elements are not of the flat's dtype.
+template <class Memory, detail::Lasting<Memory> = 0>
+meron_flat_destination flat_destination(const Unit& unit, uint64_t flat, Memory&& into) {
+  const auto data = detail::memory_of(into);
   const auto info = detail::receive_info<meron_flat_info>(meron_unit_flat, unit.handle(), flat);
   if (dtype_of<typename decltype(data)::value_type> != static_cast<DType>(info.dtype)) {
-    throw Error(MERON_E_ARGUMENT, "a destination has another type than its flat", "dtype",
-                "Pass elements of the flat's dtype.");
+    detail::raise(Error(MERON_E_ARGUMENT, "a destination has another type than its flat", "dtype",
+                        "Pass elements of the flat's dtype."));
   }
   meron_flat_destination made{};
   made.unit = unit.handle();
@@ -62,6 +60,10 @@ meron_flat_destination flat_destination(const Unit& unit, uint64_t flat, Range&&
   made.bytes = data.size_bytes();
   return made;
 }
+
+template <class Memory, detail::Temporary<Memory> = 0>
+meron_flat_destination flat_destination(const Unit& unit, uint64_t flat,
+                                        Memory&& into) = delete;  // it would dangle
 
 // The same in memory of the context's device. It is not checked: `data` must have space for the
 // flat.
@@ -74,17 +76,12 @@ inline meron_flat_destination device_flat_destination(const Unit& unit, uint64_t
   return made;
 }
 
-// A gather of units. After it has ended, the units are leased until its destruction, which makes
-// its views invalid.
-class Gather : public Handle<meron_future, meron_future_release> {
+// A gather of units. Its wait ends when the tensors are full. From then on the units are leased
+// until its destruction, which makes its views invalid.
+class Gather : public detail::Operation {
  public:
-  using Handle::Handle;
+  using Operation::Operation;
 
-  // Waits until the tensors are full. Blocks on peers, at most the deadline.
-  void wait() const { detail::call(meron_future_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
-  [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
-    return detail::call(meron_future_wait, handle(), detail::timeout(duration)) == MERON_OK;
-  }
   // Makes a stream of the context's device (a cudaStream_t; null: its default stream) wait until
   // the tensors are full there: later work on the stream sees them. Does not wait for the device;
   // for tensors on the host it is wait(). Blocks on peers, at most the deadline. Throws
@@ -97,18 +94,16 @@ class Gather : public Handle<meron_future, meron_future_release> {
     return detail::call(meron_gather_wait_stream, handle(), stream, detail::timeout(duration)) ==
            MERON_OK;
   }
-  // True if the tensors are full. Does not wait.
-  [[nodiscard]] bool poll() const { return detail::call(meron_future_poll, handle()) == MERON_OK; }
 
-  // The full tensor, valid as long as this gather. On a device its elements are in the device's
-  // memory: read them in work of a stream that waits for them.
+  // The full tensor, read-only, valid as long as this gather. On a device its elements are in the
+  // device's memory: read them in work of a stream that waits for them.
   View view(const Param& param) const& {
     return View(detail::receive(meron_gather_view, handle(), param.handle()));
   }
   View view(const Param& param) const&& = delete;  // the view would outlive the gather
   // The same as a DLPack tensor with a separate lease. The caller calls its deleter once, before or
   // after the context is closed, and must not read its data after that.
-  DLManagedTensorVersioned* dlpack(const Param& param) const {
+  [[nodiscard]] DLManagedTensorVersioned* dlpack(const Param& param) const {
     return detail::receive(meron_gather_dlpack, handle(), param.handle());
   }
 
@@ -121,20 +116,47 @@ class Gather : public Handle<meron_future, meron_future_release> {
   }
 };
 
-// Begins a gather. Collective over the units' group; the mode may differ between ranks.
-[[nodiscard]] inline Gather gather_begin(const UnitList& units, GatherMode mode = GatherMode::view,
-                                         Tier tier = Tier::device) {
+// A gather of units into a private, writable copy that belongs to it, in the host's memory.
+class GatherCopy : public detail::Operation {
+ public:
+  using Operation::Operation;
+
+  // The full tensor, valid as long as this gather. Writes to it stay on this rank.
+  MutableView view(const Param& param) const& {
+    return MutableView(detail::receive(meron_gather_view, handle(), param.handle()));
+  }
+  MutableView view(const Param& param) const&& = delete;  // the view would outlive the gather
+  // As Gather::dlpack, writable.
+  [[nodiscard]] DLManagedTensorVersioned* dlpack(const Param& param) const {
+    return detail::receive(meron_gather_dlpack, handle(), param.handle());
+  }
+};
+
+// Begins a gather. Collective over the units' group; other ranks may gather a copy, or into their
+// own memory.
+[[nodiscard]] inline Gather gather_begin(const UnitList& units, Tier tier = Tier::device) {
   meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
-  options.mode = static_cast<meron_gather_mode>(mode);
   options.tier = static_cast<meron_tier>(tier);
-  const bool plain = mode == GatherMode::view && tier == Tier::device;
-  return Gather(
-      detail::receive(meron_gather_begin, units.data(), units.size(), plain ? nullptr : &options));
+  return Gather(adopt, detail::receive(meron_gather_begin, units.data(), units.size(),
+                                       tier == Tier::device ? nullptr : &options));
 }
 // Gathers, and waits until the tensors are full.
-[[nodiscard]] inline Gather gather(const UnitList& units, GatherMode mode = GatherMode::view,
-                                   Tier tier = Tier::device) {
-  Gather begun = gather_begin(units, mode, tier);
+[[nodiscard]] inline Gather gather(const UnitList& units, Tier tier = Tier::device) {
+  Gather begun = gather_begin(units, tier);
+  begun.wait();
+  return begun;
+}
+
+// Begins a gather of a copy. Collective as gather_begin.
+[[nodiscard]] inline GatherCopy gather_copy_begin(const UnitList& units) {
+  meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+  options.mode = MERON_GATHER_COPY;
+  return GatherCopy(adopt,
+                    detail::receive(meron_gather_begin, units.data(), units.size(), &options));
+}
+// Gathers a copy, and waits for it.
+[[nodiscard]] inline GatherCopy gather_copy(const UnitList& units) {
+  GatherCopy begun = gather_copy_begin(units);
   begun.wait();
   return begun;
 }
@@ -154,7 +176,7 @@ class Gather : public Handle<meron_future, meron_future_release> {
   options.stream = stream;
   options.flats = flats.data();
   options.flat_count = flats.size();
-  return Gather(detail::receive(meron_gather_begin, units.data(), units.size(), &options));
+  return Gather(adopt, detail::receive(meron_gather_begin, units.data(), units.size(), &options));
 }
 // The same without flats.
 [[nodiscard]] inline Gather gather_into_begin(const UnitList& units,
@@ -176,7 +198,7 @@ inline void gather_into(const UnitList& units,
       .wait();
 }
 
-}  // namespace v1
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
 
 #endif  // MERON_CPP_GATHER_HPP

@@ -13,7 +13,7 @@
 #include "meron/group.h"
 
 namespace meron {
-inline namespace v1 {
+inline namespace MERON_CPP_NAMESPACE {
 
 namespace detail {
 
@@ -43,34 +43,54 @@ class Group : public Handle<meron_group, meron_group_release>, public detail::Gr
 
   // Throws the error that broke the group, if it is broken. Checks if peers are alive.
   void check() const { detail::call(meron_group_status, handle()); }
-  // From rank `root` of the group to all. `data` is read there, written elsewhere.
-  template <class T>
-  [[nodiscard]] Future broadcast_begin(Span<T> data, int32_t root) const {
+  // From rank `root` of the group to all. `data`: a range of plain elements or one of them, read on
+  // the root and written elsewhere.
+  template <class Memory, detail::Lasting<Memory> = 0>
+  [[nodiscard]] Future broadcast_begin(Memory&& data, int32_t root) const {
+    using T = detail::ElementOf<Memory>;
     static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>);
-    return Future(detail::receive(meron_broadcast_begin, handle(), static_cast<void*>(data.data()),
-                                  data.size_bytes(), root));
+    const Span<T> span = detail::memory_of(data);
+    return Future(adopt, detail::receive(meron_broadcast_begin, handle(),
+                                         static_cast<void*>(span.data()), span.size_bytes(), root));
   }
-  template <class Range>
-  void broadcast(Range&& data, int32_t root) const {
-    broadcast_begin(Span<std::remove_pointer_t<decltype(data.data())>>(data), root).wait();
+  template <class Memory, detail::Temporary<Memory> = 0>
+  Future broadcast_begin(Memory&& data,
+                         int32_t root) const = delete;  // it would write freed memory
+  // The same, and waits.
+  template <class Memory, detail::Lasting<Memory> = 0>
+  void broadcast(Memory&& data, int32_t root) const {
+    broadcast_begin(data, root).wait();
   }
+  template <class Memory, detail::Temporary<Memory> = 0>
+  void broadcast(Memory&& data, int32_t root) const = delete;  // its result would be lost
 
-  // In place and in rank order: the same bits on every rank. Of f32, bf16, f16, double or int64_t.
-  // Sums of 16 bits are in f32. For small arrays.
-  template <class T>
-  [[nodiscard]] Future all_reduce_begin(Span<T> data, ReduceOp op) const {
+  // In place and in rank order: the same bits on every rank. Of f32, bf16, f16, double or int64_t,
+  // a range or one of them. Sums of 16 bits are in f32. For small arrays.
+  template <class Memory, detail::Lasting<Memory> = 0>
+  [[nodiscard]] Future all_reduce_begin(Memory&& data, ReduceOp op = ReduceOp::sum) const {
+    using T = detail::ElementOf<Memory>;
     static_assert(!std::is_const_v<T>);
-    return Future(detail::receive(meron_all_reduce_begin, handle(), static_cast<void*>(data.data()),
-                                  data.size(), static_cast<meron_dtype>(detail::number_of<T>()),
+    const Span<T> span = detail::memory_of(data);
+    return Future(adopt,
+                  detail::receive(meron_all_reduce_begin, handle(), static_cast<void*>(span.data()),
+                                  span.size(), static_cast<meron_dtype>(detail::number_of<T>()),
                                   static_cast<meron_reduce_op>(op)));
   }
-  template <class Range>
-  void all_reduce(Range&& data, ReduceOp op = ReduceOp::sum) const {
-    all_reduce_begin(Span<std::remove_pointer_t<decltype(data.data())>>(data), op).wait();
+  template <class Memory, detail::Temporary<Memory> = 0>
+  Future all_reduce_begin(Memory&& data, ReduceOp op = ReduceOp::sum) const = delete;
+  // The same, and waits.
+  template <class Memory, detail::Lasting<Memory> = 0>
+  void all_reduce(Memory&& data, ReduceOp op = ReduceOp::sum) const {
+    all_reduce_begin(data, op).wait();
   }
+  template <class Memory, detail::Temporary<Memory> = 0>
+  void all_reduce(Memory&& data, ReduceOp op = ReduceOp::sum) const = delete;  // a lost result
 };
 
-}  // namespace v1
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
+
+template <>
+struct std::hash<meron::Group> : meron::detail::HandleHash {};
 
 #endif  // MERON_CPP_GROUP_HPP

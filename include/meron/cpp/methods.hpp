@@ -4,13 +4,15 @@
 #ifndef MERON_CPP_METHODS_HPP
 #define MERON_CPP_METHODS_HPP
 
+#include <string_view>
+
 #include "meron/cpp/base.hpp"
 #include "meron/cpp/future.hpp"
 #include "meron/cpp/values.hpp"
 #include "meron/meron.h"
 
 namespace meron {
-inline namespace v1 {
+inline namespace MERON_CPP_NAMESPACE {
 namespace detail {
 
 template <class Self>
@@ -24,11 +26,14 @@ class ContextMethods {
   int32_t world_size() const { return detail::receive(meron_context_world_size, raw()); }
   // The name of the transport in use: "self", "local", "shm", or that of a custom one. Never
   // blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
-  const char* transport() const { return detail::receive(meron_context_transport, raw()); }
+  std::string_view transport() const& { return detail::receive(meron_context_transport, raw()); }
+  std::string_view transport() const&& = delete;  // it would dangle
   // The plan that the context was opened with, as JSON that meron_plan_parse reads back to an
   // equal plan; "zero3" if it was opened without one. Never blocks. Throws MERON_E_ARGUMENT,
   // MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
-  String plan_json() const { return String(detail::receive(meron_context_plan_json, raw())); }
+  String plan_json() const {
+    return String(adopt, detail::receive(meron_context_plan_json, raw()));
+  }
   // Advances every operation of this context that can advance, without waiting. Waits do the
   // same; a trainer that computes for long between begin and wait may call it in between.
   // Clears the descriptor of `event_fd` first. Never blocks on peers; computes. Throws
@@ -49,7 +54,7 @@ class ContextMethods {
   // Works on a broken group too. Never blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE,
   // MERON_E_STALE, MERON_E_FORKED.
   String flight_record() const {
-    return String(detail::receive(meron_context_flight_record, raw()));
+    return String(adopt, detail::receive(meron_context_flight_record, raw()));
   }
   // Cancels the pending save. Any rank may do so, without the others: all of them stop writing,
   // and the save's future ends on each with MERON_E_CANCELLED, whose peer is a rank that
@@ -71,10 +76,10 @@ class PlanMethods {
  public:
   // The plan as JSON that meron_plan_parse reads back to an equal plan. Never blocks. Throws
   // MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
-  String json() const { return String(detail::receive(meron_plan_json, raw())); }
+  String json() const { return String(adopt, detail::receive(meron_plan_json, raw())); }
   // The plan as a table for people, several lines. Never blocks. Throws MERON_E_ARGUMENT,
   // MERON_E_HANDLE, MERON_E_STALE.
-  String table() const { return String(detail::receive(meron_plan_table, raw())); }
+  String table() const { return String(adopt, detail::receive(meron_plan_table, raw())); }
 
  private:
   meron_plan raw() const noexcept { return static_cast<const Self*>(this)->handle(); }
@@ -92,7 +97,7 @@ class GroupMethods {
   // Breaks the group on every rank: pending waits end with MERON_E_ABORTED, which contains
   // `reason`. `reason`: null or text for people, at most 200 bytes are kept. Never blocks.
   // Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
-  void abort(Text reason = nullptr) const {
+  void abort(const Text& reason = nullptr) const {
     detail::call(meron_group_abort, raw(), reason.c_str());
   }
   // Begins a barrier: the future ends when every rank of the group has begun it. Blocks if this
@@ -102,7 +107,7 @@ class GroupMethods {
   // MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_AUTH, MERON_E_VERSION,
   // MERON_E_FORKED.
   [[nodiscard]] Future barrier_begin() const {
-    return Future(detail::receive(meron_barrier_begin, raw()));
+    return Future(adopt, detail::receive(meron_barrier_begin, raw()));
   }
   // As barrier_begin, and waits for its end as Future::wait does.
   void barrier() const { barrier_begin().wait(); }
@@ -119,7 +124,8 @@ class UnitMethods {
  public:
   // The unit's name. Never blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
   // MERON_E_FORKED.
-  const char* name() const { return detail::receive(meron_unit_name, raw()); }
+  std::string_view name() const& { return detail::receive(meron_unit_name, raw()); }
+  std::string_view name() const&& = delete;  // it would dangle
   // Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If
   // the codec has feedback, the next gradient makes up for what was lost of this one. Blocks
   // only while another thread of this rank begins an operation. Throws MERON_E_STATE (there is
@@ -166,7 +172,7 @@ class OptimizerMethods {
   // MERON_E_CORRUPT, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH,
   // MERON_E_ABORTED, MERON_E_AUTH, MERON_E_VERSION.
   [[nodiscard]] Future step_begin() const {
-    return Future(detail::receive(meron_optimizer_step_begin, raw()));
+    return Future(adopt, detail::receive(meron_optimizer_step_begin, raw()));
   }
   // As step_begin, and waits for its end as Future::wait does.
   void step() const { step_begin().wait(); }
@@ -188,7 +194,7 @@ class OptimizerMethods {
   // unusable one), MERON_E_STATE (a step is pending, they are offloaded already),
   // MERON_E_UNSUPPORTED (they are on tier device), MERON_E_NO_SPACE, MERON_E_IO,
   // MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
-  void offload(Text folder = nullptr) const {
+  void offload(const Text& folder = nullptr) const {
     detail::call(meron_optimizer_offload, raw(), folder.c_str());
   }
   // Restores the states that `offload` moved, bit for bit. Blocks as `offload`. Throws
@@ -224,14 +230,14 @@ class IoMethods {
   // reason if it is not a faster one, and the files that use the page cache with the reason.
   // Never blocks. Throws MERON_E_ARGUMENT, MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_STALE,
   // MERON_E_FORKED.
-  String describe() const { return String(detail::receive(meron_io_describe, raw())); }
+  String describe() const { return String(adopt, detail::receive(meron_io_describe, raw())); }
 
  private:
   meron_io raw() const noexcept { return static_cast<const Self*>(this)->handle(); }
 };
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
 
 #endif  // MERON_CPP_METHODS_HPP

@@ -11,7 +11,7 @@
 #include "meron/optimizer.h"
 
 namespace meron {
-inline namespace v1 {
+inline namespace MERON_CPP_NAMESPACE {
 
 // States and update rule for the trainable params of some units. Created by adamw, adam, adagrad,
 // lion and sgd. Params are in groups: at first all in group 0, with the rule's hyperparameters.
@@ -21,7 +21,8 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
   using Handle::Handle;
   // For rules.hpp.
   [[nodiscard]] static Optimizer make(const UnitList& units, const meron_optimizer_options& raw) {
-    return Optimizer(detail::receive(meron_optimizer_create, units.data(), units.size(), &raw));
+    return Optimizer(adopt,
+                     detail::receive(meron_optimizer_create, units.data(), units.size(), &raw));
   }
 
   // Steps taken, the last gradient norm before clipping, the learning rate of group 0, and its
@@ -67,10 +68,11 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
 
   // This rank's shard of a state, f32, valid until the next step or the optimizer's destruction.
   // Throws MERON_E_UNSUPPORTED if the state is on nvme, or in 16 or 8 bits: use read_state.
-  View state(const Param& param, OptimizerState which) const {
-    return View(detail::receive(meron_optimizer_state_view, handle(), param.handle(),
-                                static_cast<meron_optimizer_state>(which)));
+  MutableView state(const Param& param, OptimizerState which) const& {
+    return MutableView(detail::receive(meron_optimizer_state_view, handle(), param.handle(),
+                                       static_cast<meron_optimizer_state>(which)));
   }
+  MutableView state(const Param& param, OptimizerState which) const&& = delete;  // it would dangle
   // Copies this rank's shard of a state, from any tier and dtype, into `shard_count` floats (see
   // the param's info). Blocks on this rank's drive if states are on nvme.
   void read_state(const Param& param, OptimizerState which, Span<float> out) const {
@@ -78,12 +80,8 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
                  static_cast<meron_optimizer_state>(which));
   }
   std::vector<float> read_state(const Param& param, OptimizerState which) const {
-    std::vector<float> out;
-    try {
-      out.resize(param.info().shard_count);
-    } catch (const std::bad_alloc&) {
-      detail::raise_no_memory();
-    }
+    const uint64_t count = param.info().shard_count;
+    std::vector<float> out = detail::with_memory([&] { return std::vector<float>(count); });
     read_state(param, which, Span<float>(out));
     return out;
   }
@@ -96,7 +94,10 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
   }
 };
 
-}  // namespace v1
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
+
+template <>
+struct std::hash<meron::Optimizer> : meron::detail::HandleHash {};
 
 #endif  // MERON_CPP_OPTIMIZER_HPP

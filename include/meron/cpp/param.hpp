@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <string_view>
+#include <vector>
 
 #include "meron/cpp/dtype.hpp"
 #include "meron/cpp/group.hpp"
@@ -13,7 +14,7 @@
 #include "meron/param.h"
 
 namespace meron {
-inline namespace v1 {
+inline namespace MERON_CPP_NAMESPACE {
 
 // Options of a param, besides its name and shape.
 struct ParamOptions {
@@ -34,8 +35,9 @@ class Param : public Handle<meron_param, meron_param_release>, public detail::Pa
   DType dtype() const { return static_cast<DType>(info().dtype); }
   // Elements of the full tensor.
   uint64_t size() const { return info().count; }
-  // Borrowed from the param.
-  std::string_view name() const { return detail::receive(meron_param_name, handle()); }
+  // Valid as long as the param.
+  std::string_view name() const& { return detail::receive(meron_param_name, handle()); }
+  std::string_view name() const&& = delete;  // it would outlive the param
 };
 
 using ParamList = ListOf<Param>;
@@ -51,24 +53,30 @@ class Unit : public Handle<meron_unit, meron_unit_release>, public detail::UnitM
     return detail::receive_info<meron_unit_info>(meron_unit_get_info, handle());
   }
 
-  // Its params, in the order in which they were given, with handles of their own.
+  // Its params, in the order in which they were given. They have handles of their own, so none is
+  // == the param that the unit was created of: compare names.
   std::vector<Param> params() const {
-    std::vector<Param> found;
     const uint64_t count = info().params;
-    for (uint64_t i = 0; i < count; ++i) {
-      found.emplace_back(detail::receive(meron_unit_param, handle(), i));
-    }
-    return found;
+    return detail::with_memory([&] {
+      std::vector<Param> found;
+      for (uint64_t i = 0; i < count; ++i) {
+        found.emplace_back(adopt, detail::receive(meron_unit_param, handle(), i));
+      }
+      return found;
+    });
   }
 
   // Its flats, in the order of their first params. A param is in the flat of its info().flat, from
   // element info().flat_offset on.
   std::vector<meron_flat_info> flats() const {
-    std::vector<meron_flat_info> found(info().flats);
-    for (uint64_t i = 0; i < found.size(); ++i) {
-      found[i] = detail::receive_info<meron_flat_info>(meron_unit_flat, handle(), i);
-    }
-    return found;
+    const uint64_t count = info().flats;
+    return detail::with_memory([&] {
+      std::vector<meron_flat_info> found(count);
+      for (uint64_t i = 0; i < count; ++i) {
+        found[i] = detail::receive_info<meron_flat_info>(meron_unit_flat, handle(), i);
+      }
+      return found;
+    });
   }
 
   // Releases the memory and the names of the unit and its params, whose handles become stale.
@@ -86,31 +94,31 @@ using UnitList = ListOf<Unit>;
 // Units opened for writing; created by update. End it by publish. If an exception ends its scope
 // before, the destructor cancels the update: if a call has waited for it and none has written, it
 // is published unchanged; otherwise the group breaks with MERON_E_ABORTED on every rank, and the
-// error names this rank. The caller keeps its own exception.
-class Update : public Handle<meron_future, meron_future_release> {
+// error names this rank. The caller keeps its own exception. A temporary update has neither view
+// nor write, because it would end unpublished.
+//
+// Its wait ends when every rank has released the current version: then this rank's shards may be
+// written.
+class Update : public detail::Operation {
  public:
-  using Handle::Handle;
+  using Operation::Operation;
 
-  // Waits until every rank has released the current version; then this rank's shards may be
-  // written. Blocks on peers, at most the deadline.
-  void wait() const { detail::call(meron_future_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
-  [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
-    return detail::call(meron_future_wait, handle(), detail::timeout(duration)) == MERON_OK;
+  // The shard of `param` that this rank updates, until publish.
+  MutableView view(const Param& param) const& {
+    return MutableView(detail::receive(meron_update_view, handle(), param.handle()));
   }
-
-  // The shard of `param` that this rank updates, writable, until publish.
-  View view(const Param& param) const {
-    return View(detail::receive(meron_update_view, handle(), param.handle()));
-  }
-  // Writes this rank's shard from the full tensor. Every rank passes equal values. Converts between
-  // dtypes.
-  template <class Range>
-  void write(const Param& param, const Range& whole) const {
-    const Span<const std::remove_pointer_t<decltype(whole.data())>> data(whole);
+  MutableView view(const Param& param) const&& = delete;
+  // Writes this rank's shard from the full tensor: a range, or one element. Every rank passes equal
+  // values. Converts between dtypes.
+  template <class Memory, detail::Readable<Memory> = 0>
+  void write(const Param& param, const Memory& whole) const& {
+    const auto data = detail::memory_of(whole);
     detail::call(meron_update_write, handle(), param.handle(),
                  static_cast<const void*>(data.data()), uint64_t{data.size()},
                  static_cast<meron_dtype>(dtype_of<typename decltype(data)::value_type>));
   }
+  template <class Memory, detail::Readable<Memory> = 0>
+  void write(const Param& param, const Memory& whole) const&& = delete;
 
   // Publishes the written values as the next version and ends the update.
   void publish() {
@@ -122,7 +130,7 @@ class Update : public Handle<meron_future, meron_future_release> {
 // Requests that every rank release the units' current version. Collective over their group. Throws
 // MERON_E_STATE if a unit is gathered on this rank.
 [[nodiscard]] inline Update update_begin(const UnitList& units) {
-  return Update(detail::receive(meron_update_begin, units.data(), units.size()));
+  return Update(adopt, detail::receive(meron_update_begin, units.data(), units.size()));
 }
 // The same, and waits.
 [[nodiscard]] inline Update update(const UnitList& units) {
@@ -131,7 +139,12 @@ class Update : public Handle<meron_future, meron_future_release> {
   return begun;
 }
 
-}  // namespace v1
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
+
+template <>
+struct std::hash<meron::Param> : meron::detail::HandleHash {};
+template <>
+struct std::hash<meron::Unit> : meron::detail::HandleHash {};
 
 #endif  // MERON_CPP_PARAM_HPP

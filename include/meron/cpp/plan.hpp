@@ -11,7 +11,7 @@
 #include "meron/plan.h"
 
 namespace meron {
-inline namespace v1 {
+inline namespace MERON_CPP_NAMESPACE {
 
 // Format of a prediction.
 enum class Form : uint32_t {
@@ -26,10 +26,16 @@ class Plan : public Handle<meron_plan, meron_plan_release>, public detail::PlanM
 
   // "zero0" to "zero3"; for several nodes "mics(4)", "hpz(4)", "zeropp(4)"; the argument is the
   // number of ranks in a group, by default a node's.
-  static Plan preset(Text name) { return Plan(detail::receive(meron_plan_preset, name.c_str())); }
+  static Plan preset(const Text& name) {
+    return Plan(adopt, detail::receive(meron_plan_preset, name.c_str()));
+  }
   // From JSON; docs/plan.md has every key.
   static Plan parse(std::string_view json) {
-    return Plan(detail::receive(meron_plan_parse, json.data(), json.size()));
+    return Plan(adopt, detail::receive(meron_plan_parse, json.data(), json.size()));
+  }
+  static Plan parse(const String& json) {
+    const std::string_view text = json;
+    return parse(text);
   }
 
   // Bytes per link and step and peak bytes per tier. `model` is JSON as meron_plan_predict reads
@@ -37,12 +43,12 @@ class Plan : public Handle<meron_plan, meron_plan_release>, public detail::PlanM
   String predict(std::string_view model, const Workload& workload = {},
                  Form form = Form::json) const {
     const meron_workload raw = workload.raw();
-    return String(detail::receive(meron_plan_predict, handle(), model.data(), model.size(), &raw,
-                                  static_cast<uint32_t>(form)));
+    return String(adopt, detail::receive(meron_plan_predict, handle(), model.data(), model.size(),
+                                         &raw, static_cast<uint32_t>(form)));
   }
 };
 
-}  // namespace v1
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
 
 #endif  // MERON_CPP_PLAN_HPP

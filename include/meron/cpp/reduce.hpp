@@ -11,7 +11,7 @@
 #include "meron/reduce.h"
 
 namespace meron {
-inline namespace v1 {
+inline namespace MERON_CPP_NAMESPACE {
 
 // Content of the memory for a gradient at the start of a micro-batch.
 enum class GradientStart : uint64_t {
@@ -19,16 +19,18 @@ enum class GradientStart : uint64_t {
   overwrite = MERON_GRADIENT_OVERWRITE,  // anything: the caller writes every element
 };
 
-// The memory in this rank's bucket for the gradient of `param`, writable, in the plan's gradient
-// dtype, until reduce_begin of its unit. Blocks on peers that still read its last contents.
-inline View gradient(const Param& param, GradientStart start = GradientStart::zero) {
-  return View(detail::receive(meron_gradient_view, param.handle(), static_cast<uint64_t>(start)));
+// The memory in this rank's bucket for the gradient of `param`, in the plan's gradient dtype, until
+// reduce_begin of its unit. Blocks on peers that still read its last contents.
+inline MutableView gradient(const Param& param, GradientStart start = GradientStart::zero) {
+  return MutableView(
+      detail::receive(meron_gradient_view, param.handle(), static_cast<uint64_t>(start)));
 }
 
-// A gradient in the caller's memory, for reduce_begin: the full tensor, of any dtype.
-template <class Range>
-meron_source source(const Param& param, const Range& whole) {
-  const Span<const std::remove_pointer_t<decltype(whole.data())>> data(whole);
+// A gradient in the caller's memory, for reduce_begin: the full tensor, of any dtype; a range, or
+// one element.
+template <class Memory, detail::Lasting<Memory> = 0>
+meron_source source(const Param& param, Memory&& whole) {
+  const auto data = detail::memory_of(whole);
   meron_source made{};
   made.param = param.handle();
   made.data = data.data();
@@ -36,6 +38,9 @@ meron_source source(const Param& param, const Range& whole) {
   made.dtype = static_cast<meron_dtype>(dtype_of<typename decltype(data)::value_type>);
   return made;
 }
+
+template <class Memory, detail::Temporary<Memory> = 0>
+meron_source source(const Param& param, Memory&& whole) = delete;  // it would dangle
 
 // The same in memory of the context's device: `count` elements, which are not checked.
 inline meron_source device_source(const Param& param, const void* data, uint64_t count,
@@ -52,15 +57,16 @@ inline meron_source device_source(const Param& param, const void* data, uint64_t
 // Collective over the unit's group.
 [[nodiscard]] inline Future reduce_begin(const Unit& unit, const ReduceOptions& options = {}) {
   const meron_reduce_options raw = options.raw();
-  return Future(detail::receive(meron_reduce_begin, unit.handle(), nullptr, size_t{0}, &raw));
+  return Future(adopt,
+                detail::receive(meron_reduce_begin, unit.handle(), nullptr, size_t{0}, &raw));
 }
 // The same from the caller's memory. It is read during the call; memory of a device, until the
 // reduction has ended; params without a source count as zero. Blocks as gradient does.
 [[nodiscard]] inline Future reduce_begin(const Unit& unit, Span<const meron_source> sources,
                                          const ReduceOptions& options = {}) {
   const meron_reduce_options raw = options.raw();
-  return Future(
-      detail::receive(meron_reduce_begin, unit.handle(), sources.data(), sources.size(), &raw));
+  return Future(adopt, detail::receive(meron_reduce_begin, unit.handle(), sources.data(),
+                                       sources.size(), &raw));
 }
 [[nodiscard]] inline Future reduce_begin(const Unit& unit,
                                          std::initializer_list<meron_source> sources,
@@ -68,12 +74,30 @@ inline meron_source device_source(const Param& param, const void* data, uint64_t
   return reduce_begin(unit, Span<const meron_source>(sources.begin(), sources.size()), options);
 }
 
+// The same three, and wait until the reduction has ended.
+inline void reduce(const Unit& unit, const ReduceOptions& options = {}) {
+  reduce_begin(unit, options).wait();
+}
+inline void reduce(const Unit& unit, Span<const meron_source> sources,
+                   const ReduceOptions& options = {}) {
+  reduce_begin(unit, sources, options).wait();
+}
+inline void reduce(const Unit& unit, std::initializer_list<meron_source> sources,
+                   const ReduceOptions& options = {}) {
+  reduce_begin(unit, sources, options).wait();
+}
+
 // Ends an accumulation in which all micro-batches had boundary false: the same bits as if the last
 // one had been the boundary. A rank without a gradient contributes zeros. Collective.
 [[nodiscard]] inline Future reduce_finish_begin(const Unit& unit,
                                                 const ReduceOptions& options = {}) {
   const meron_reduce_options raw = options.raw();
-  return Future(detail::receive(meron_reduce_finish_begin, unit.handle(), &raw));
+  return Future(adopt, detail::receive(meron_reduce_finish_begin, unit.handle(), &raw));
+}
+
+// The same, and waits until it has ended.
+inline void reduce_finish(const Unit& unit, const ReduceOptions& options = {}) {
+  reduce_finish_begin(unit, options).wait();
 }
 
 // Waits until the last reduction of each unit, and the last end of its accumulation, have ended;
@@ -88,10 +112,10 @@ inline void wait_reductions(const UnitList& units) {
          MERON_OK;
 }
 
-// The reduced gradient of the shard of `param` that this rank updates, f32, writable, until the
-// unit's next gradient, a step, or discard.
-inline View reduced(const Param& param) {
-  return View(detail::receive(meron_reduced_view, param.handle()));
+// The reduced gradient of the shard of `param` that this rank updates, f32, until the unit's next
+// gradient, a step, or discard.
+inline MutableView reduced(const Param& param) {
+  return MutableView(detail::receive(meron_reduced_view, param.handle()));
 }
 // The same as a DLPack tensor (1.x) of one dimension, which the caller deletes by its deleter;
 // until then a step, consume, discard and destroy of the unit throw MERON_E_STATE.
@@ -115,7 +139,7 @@ inline void discard(const Unit& unit) {
   detail::call(meron_reduce_discard, unit.handle());
 }
 
-}  // namespace v1
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
 
 #endif  // MERON_CPP_REDUCE_HPP

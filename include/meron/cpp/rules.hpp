@@ -7,7 +7,7 @@
 #include "meron/cpp/optimizer.hpp"
 
 namespace meron {
-inline namespace v1 {
+inline namespace MERON_CPP_NAMESPACE {
 
 // Creates an optimizer and its states (zero) for the trainable params of some units: the states
 // of the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have
@@ -35,7 +35,7 @@ inline namespace v1 {
   return Optimizer::make(units, rule.raw());
 }
 
-}  // namespace v1
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
 
 #endif  // MERON_CPP_RULES_HPP

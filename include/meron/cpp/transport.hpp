@@ -11,12 +11,12 @@
 #include "meron/transport.h"
 
 namespace meron {
-inline namespace v1 {
+inline namespace MERON_CPP_NAMESPACE {
 
 // Moves bytes between ranks that share no memory. meron/transport.h has the rules for the
-// functions; above all they never block (except idle) and never call Meron with their context. They
-// are called one at a time. An exception ends the use of that peer (MERON_E_PEER_DEAD) and is the
-// cause() of the error.
+// functions; above all they never block (except idle), and may only look and release: see the rule
+// of callbacks in meron/meron.h. They are called one at a time. An exception ends the use of that
+// peer (MERON_E_PEER_DEAD) and is the cause() of the error.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -62,19 +62,27 @@ class Transport {
 
 namespace detail {
 
-// Runs `body` for the library: an exception becomes a status, and the cause of the error for the
+// The status for the exception that is being handled, which becomes the cause of the error for the
 // caller of the library.
-template <class Body>
-meron_status run_callback(const Body& body) noexcept {
+inline meron_status status_of_exception() noexcept {
+  thrown_by_callback() = std::current_exception();
+#if MERON_CPP_EXCEPTIONS
   try {
-    return body() ? MERON_OK : MERON_IN_PROGRESS;
+    throw;
   } catch (const Error& error) {
-    thrown_by_callback() = std::current_exception();
     return error.status() < 0 ? error.status() : MERON_E_IO;
   } catch (...) {
-    thrown_by_callback() = std::current_exception();
     return MERON_E_IO;
   }
+#else
+  return MERON_E_IO;
+#endif
+}
+
+template <class Body>
+meron_status run_callback(const Body& body) noexcept {
+  return guarded([&]() -> meron_status { return body() ? MERON_OK : MERON_IN_PROGRESS; },
+                 status_of_exception);
 }
 
 inline Transport& transport_of(void* user) noexcept {
@@ -114,7 +122,7 @@ inline meron_transport table_of(Transport& transport) noexcept {
 }
 
 }  // namespace detail
-}  // namespace v1
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
 
 #endif  // MERON_CPP_TRANSPORT_HPP

@@ -6,11 +6,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
+#include "meron/cpp/config.hpp"
 #include "meron/meron.h"
 
 namespace meron {
-inline namespace v1 {
+inline namespace MERON_CPP_NAMESPACE {
 
 // Levels of a log message.
 enum class LogLevel : meron_log_level {
@@ -18,6 +21,17 @@ enum class LogLevel : meron_log_level {
   warning = MERON_LOG_WARNING,
   info = MERON_LOG_INFO,
 };
+constexpr const char* name_of(LogLevel value) noexcept {
+  switch (value) {
+    case LogLevel::error:
+      return "error";
+    case LogLevel::warning:
+      return "warning";
+    case LogLevel::info:
+      return "info";
+  }
+  return "?";
+}
 
 // Element types. Sizes in bytes: 4, 2, 2, 8, 8.
 enum class DType : meron_dtype {
@@ -28,6 +42,21 @@ enum class DType : meron_dtype {
   f64 = MERON_F64,
   i64 = MERON_I64,
 };
+constexpr const char* name_of(DType value) noexcept {
+  switch (value) {
+    case DType::f32:
+      return "f32";
+    case DType::bf16:
+      return "bf16";
+    case DType::f16:
+      return "f16";
+    case DType::f64:
+      return "f64";
+    case DType::i64:
+      return "i64";
+  }
+  return "?";
+}
 
 // The operation that combines values.
 enum class ReduceOp : meron_reduce_op {
@@ -40,6 +69,19 @@ enum class ReduceOp : meron_reduce_op {
   // The smallest of them, of an all-reduce alone.
   min = MERON_REDUCE_OP_MIN,
 };
+constexpr const char* name_of(ReduceOp value) noexcept {
+  switch (value) {
+    case ReduceOp::sum:
+      return "sum";
+    case ReduceOp::mean:
+      return "mean";
+    case ReduceOp::max:
+      return "max";
+    case ReduceOp::min:
+      return "min";
+  }
+  return "?";
+}
 
 // A state of an optimizer.
 enum class OptimizerState : meron_optimizer_state {
@@ -50,6 +92,17 @@ enum class OptimizerState : meron_optimizer_state {
   // Average of their squares; Adagrad's sum of them.
   exp_avg_sq = MERON_OPTIMIZER_STATE_EXP_AVG_SQ,
 };
+constexpr const char* name_of(OptimizerState value) noexcept {
+  switch (value) {
+    case OptimizerState::master:
+      return "master";
+    case OptimizerState::exp_avg:
+      return "exp_avg";
+    case OptimizerState::exp_avg_sq:
+      return "exp_avg_sq";
+  }
+  return "?";
+}
 
 // Memory of a view, by its tier.
 enum class Tier : meron_tier {
@@ -58,6 +111,15 @@ enum class Tier : meron_tier {
   // In the host's memory.
   host = MERON_TIER_HOST,
 };
+constexpr const char* name_of(Tier value) noexcept {
+  switch (value) {
+    case Tier::device:
+      return "device";
+    case Tier::host:
+      return "host";
+  }
+  return "?";
+}
 
 // The interface that moves the bytes.
 enum class IoBackend : meron_io_backend {
@@ -68,6 +130,17 @@ enum class IoBackend : meron_io_backend {
   // Threads of this process that call pread and pwrite.
   threads = MERON_IO_BACKEND_THREADS,
 };
+constexpr const char* name_of(IoBackend value) noexcept {
+  switch (value) {
+    case IoBackend::automatic:
+      return "automatic";
+    case IoBackend::io_uring:
+      return "io_uring";
+    case IoBackend::threads:
+      return "threads";
+  }
+  return "?";
+}
 
 // Workload of a step, for a prediction.
 struct Workload {
@@ -350,7 +423,15 @@ struct Sgd {
   }
 };
 
-}  // namespace v1
+// Prints the name of an enum's value, as name_of returns it.
+template <class Stream, class Enum, class = std::enable_if_t<std::is_enum_v<Enum>>,
+          class = decltype(std::declval<Stream&>() << name_of(std::declval<Enum>()))>
+Stream& operator<<(Stream& out, Enum value) {
+  out << name_of(value);
+  return out;
+}
+
+}  // namespace MERON_CPP_NAMESPACE
 }  // namespace meron
 
 #endif  // MERON_CPP_VALUES_HPP

@@ -21,7 +21,7 @@ API = json.loads((ROOT / "capi" / "api.json").read_text())
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wshadow", "-Wconversion", "-Wundef"]
 LANGUAGES = {
     "c99": ["-x", "c", "-std=c99", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wc++-compat"],
-    "c++17": ["-x", "c++", "-std=c++17", "-Wnon-virtual-dtor", "-Wextra-semi"],
+    "c++17": ["-x", "c++", "-std=c++17", "-Wnon-virtual-dtor", "-Wextra-semi", "-Wold-style-cast"],
 }
 
 
@@ -142,5 +142,5 @@ def test_the_cpp_headers_name_the_standard_that_they_need(compiler: str) -> None
         [*command, "-"], input='#include "meron/meron.hpp"\n', capture_output=True, text=True
     )
     assert done.returncode != 0
-    first = done.stderr.partition("error")[2].splitlines()[0]
+    first = done.stderr.partition("error: ")[2].splitlines()[0]
     assert "needs C++17: compile with -std=c++17" in first

@@ -56,8 +56,8 @@ TEST_F(CheckpointTest, LoadsAtAnotherNumberOfRanks) {
     SaveOptions options;
     options.step = 42;
     options.extra = R"({"epoch": 3})";
-    const Future saving =
-        save_checkpoint_begin(context, folder, "step-42", model.optimizer, options);
+    const Future saving = save_checkpoint_begin(context, std::filesystem::path(folder), "step-42",
+                                                model.optimizer, options);
     wait_copied(context);
     EXPECT_TRUE(wait_copied_for(context, std::chrono::nanoseconds(0)));
     saving.wait();

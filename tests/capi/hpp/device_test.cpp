@@ -46,7 +46,7 @@ TEST(Device, AStreamWaitsForAGather) {
   EXPECT_EQ(made.values, made.seen(full));
   const uint64_t up = context.stats().device_up_bytes;
   EXPECT_GE(up, 48u);
-  const Gather host = gather(made.unit, GatherMode::view, Tier::host);
+  const Gather host = gather(made.unit, Tier::host);
   EXPECT_EQ(made.values, made.seen(host));
   EXPECT_EQ(up, context.stats().device_up_bytes);
   full.release_on_stream();
@@ -107,7 +107,7 @@ TEST(Device, AnAllocatorOfTheCallersOwn) {
   const Context context = open_emulated(&empty);
   const Written made(context);
   expect_error(MERON_E_NO_MEMORY, [&] { static_cast<void>(gather(made.unit)); });
-  EXPECT_EQ(made.values, made.seen(gather(made.unit, GatherMode::view, Tier::host)));
+  EXPECT_EQ(made.values, made.seen(gather(made.unit, Tier::host)));
 }
 
 TEST(Device, WhatIsRefused) {

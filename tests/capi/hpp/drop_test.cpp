@@ -53,7 +53,11 @@ Objects make_objects(Context context, std::mt19937& random) {
   } else {
     hold(objects, gather_begin(second));
   }
-  hold(objects, random() % 2 == 0 ? gather(first) : gather(first, GatherMode::copy));
+  if (random() % 2 == 0) {
+    hold(objects, gather(first));
+  } else {
+    hold(objects, gather_copy(first));
+  }
   hold(objects, reduce_begin(first));
   hold(objects, world.barrier_begin());
   hold(objects, context.flight_record());

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C++ layer over files: what its objects do, and what is thrown.
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -42,21 +41,21 @@ TEST_F(IoLayer, ReadsWhatItWrote) {
   io.write(path_, std::string("abcd"), 4);
   values[1] = 0;
   std::memcpy(&values[1], "abcd", 4);
-  std::array<float, 3> some{};
+  float some[3] = {};
   io.read(path_, some, 4);
-  EXPECT_EQ(0, std::memcmp(some.data(), &values[1], sizeof some));
+  EXPECT_EQ(0, std::memcmp(some, &values[1], sizeof some));
 
   const IoBuffer buffer = io.buffer(values.size() * sizeof(float));
   IoRequest request = io.read_begin(path_, buffer.bytes());
   request.wait();
-  EXPECT_TRUE(request.done());
+  EXPECT_TRUE(request.poll());
   EXPECT_EQ(0, std::memcmp(buffer.bytes().data(), values.data(), buffer.bytes().size()));
   request = io.write_begin(path_, buffer.bytes(), 100'000);
   io.wait();
   EXPECT_TRUE(io.wait_for(std::chrono::seconds(1)));
   EXPECT_EQ(0u, io.info().pending);
   EXPECT_EQ(65536u, io.info().block_bytes);
-  EXPECT_THAT(std::string(io.describe().view()), HasSubstr("64.0 KiB"));
+  EXPECT_THAT(io.describe().str(), HasSubstr("64.0 KiB"));
 }
 
 TEST_F(IoLayer, ThrowsWhatNamesTheFile) {

@@ -5,8 +5,12 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <optional>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -29,10 +33,10 @@ static_assert(kMovesOnly<Param> && kMovesOnly<Unit> && kMovesOnly<Update> && kMo
 static_assert(kMovesOnly<Optimizer> && kMovesOnly<String> && kMovesOnly<Checkpoint>);
 static_assert(std::is_nothrow_copy_constructible_v<Error> &&
               std::is_nothrow_copy_assignable_v<Error>);
+static_assert(kMovesOnly<GatherCopy> && kMovesOnly<Entered> && kMovesOnly<Schedule>);
 static_assert(std::is_convertible_v<std::vector<float>&, Span<const float>>);
 static_assert(!std::is_convertible_v<const std::vector<float>&, Span<float>>);
 static_assert(!std::is_convertible_v<std::vector<float>&, Span<double>>);
-static_assert(!std::is_convertible_v<std::vector<float>, Span<float>>, "it would dangle");
 
 // Options have the initial values of the C structs.
 TEST(Options, StartFromTheInitialValues) {
@@ -109,20 +113,27 @@ TEST(Use, AScheduleKeepsWhatIsSmall) {
   const Unit unit = context.unit("layer", weight);
   const Schedule used = schedule(unit);
   used.start_pass();
-  used.enter(0);
-  ASSERT_TRUE(used.enter_for(0, std::chrono::seconds(1)));
-  EXPECT_EQ(24U, used.view(weight).as<const float>().size());
-  used.leave(0);
-  used.leave(0);
+  {
+    const Entered first = used.enter(0);
+    std::optional<Entered> second = used.enter_for(0, std::chrono::seconds(1));
+    ASSERT_TRUE(second);
+    EXPECT_EQ(0U, second->index());
+    EXPECT_EQ(24U, second->view(weight).as<float>().size());
+    second->leave();
+    expect_error(MERON_E_HANDLE, [&] { second->leave(); });
+    EXPECT_EQ(24U, first.view(weight).as<float>().size());
+    const Error error = expect_error(MERON_E_STATE, [&] { used.reset(); });
+    EXPECT_THAT(error.advice(), HasSubstr("Schedule::enter"));
+    EXPECT_EQ(1U, used.info().entered);
+  }
+  EXPECT_EQ(0U, used.info().entered);
   EXPECT_EQ(1U, unit.info().leases);
   used.drop();
   EXPECT_EQ(0U, unit.info().leases);
-  used.enter(0);
   used.reset();
-  EXPECT_EQ(3U, used.info().uses);
+  EXPECT_EQ(2U, used.info().uses);
   const Schedule alone = schedule({unit}, {0, 0, 0, 0, 0});
-  alone.enter(0);
-  alone.leave(0);
+  static_cast<void>(alone.enter(0));
   EXPECT_EQ(0U, unit.info().leases);
 }
 
@@ -130,7 +141,7 @@ TEST(Use, FromARegistrationToAStep) {
   Context context = open_self();
   EXPECT_EQ(0, context.rank());
   EXPECT_EQ(1, context.world_size());
-  EXPECT_STREQ("self", context.transport());
+  EXPECT_EQ("self", context.transport());
   const Param weight = context.param("weight", {4, 6});
   const std::vector<int64_t> shape = {5};
   const Param bias = context.param(std::string("bias"), shape, {DType::bf16});
@@ -152,15 +163,18 @@ TEST(Use, FromARegistrationToAStep) {
   {
     const Gather full = gather(unit);
     const View view = full.view(weight);
-    EXPECT_FALSE(view.writable());
+    EXPECT_EQ(0U, view.raw().writable);
     EXPECT_EQ(96U, view.size_bytes());
     for (const float x : view.as<const float>()) EXPECT_EQ(2, x);
     EXPECT_EQ(4, static_cast<float>(full.view(bias).as<const BFloat16>()[3]));
     EXPECT_EQ(1U, unit.info().leases);
   }
   EXPECT_EQ(0U, unit.info().leases);
-  const Gather copy = gather(unit, GatherMode::copy);
+  const GatherCopy copy = gather_copy(unit);
+  EXPECT_TRUE(copy.poll());
+  EXPECT_EQ(static_cast<meron_status>(MERON_OK), copy.try_poll());
   copy.view(weight).as<float>()[0] = 9;
+  EXPECT_EQ(9, copy.view(weight).as<const float>()[0]);
   std::vector<float> into(24);
   gather_into(unit, {destination(weight, into)});
   EXPECT_EQ(std::vector<float>(24, 2), into);
@@ -168,15 +182,22 @@ TEST(Use, FromARegistrationToAStep) {
   const Optimizer optimizer = adamw(unit, {0.5, 0.9, 0.999, 1e-8, 0.0});
   for (float& x : gradient(weight).as<float>()) x += 1;
   for (float& x : gradient(scale).as<float>()) x += 1;
-  reduce_begin(unit, {ReduceOp::sum}).wait();
+  reduce(unit, {ReduceOp::sum});
   EXPECT_EQ(1, reduced(scale).as<const float>()[0]);
   discard(unit);
   const std::vector<float> ones(24, 1);
-  reduce_begin(unit, {source(weight, ones)}).wait();
+  const float one = 1;
+  reduce(unit, {source(scale, one)});
+  EXPECT_EQ(1, reduced(scale).as<const float>()[0]);
+  discard(unit);
+  reduce(unit, {source(weight, ones)});
   optimizer.step();
   EXPECT_EQ(1U, optimizer.info().steps);
   EXPECT_NEAR(std::sqrt(24.0), optimizer.info().norm, 1e-12);
   EXPECT_NEAR(0.1F, optimizer.state(weight, OptimizerState::exp_avg).as<float>()[0], 1e-7);
+  const MutableView master = optimizer.state(weight, OptimizerState::master);
+  EXPECT_EQ(24U, master.as<const float>().size());
+  expect_error(MERON_E_STATE, [&] { master.as<float>(); });
   gather_into(unit, {destination(weight, into)});
   EXPECT_NEAR(1.5F, into[0], 1e-6);
   optimizer.set_learning_rate(0);
@@ -192,6 +213,23 @@ TEST(Use, FromARegistrationToAStep) {
   wait_reductions({unit});
   EXPECT_EQ(2, reduced(weight).as<const float>()[23]);
   discard(unit);
+  reduce_begin(unit, {source(weight, ones)}, {ReduceOp::sum, false}).wait();
+  reduce_finish(unit, {ReduceOp::sum});
+  EXPECT_EQ(1, reduced(weight).as<const float>()[23]);
+  discard(unit);
+}
+
+TEST(Use, ShapesOfAnyIntegers) {
+  Context context = open_self();
+  const size_t rows = 3;
+  const std::vector<uint32_t> sizes = {2, 5};
+  EXPECT_EQ(6U, context.param("a", {rows, 2}).size());
+  EXPECT_EQ(10U, context.param(std::string_view("b-c", 1), sizes).size());
+  const Error error = expect_error(MERON_E_ARGUMENT, [&] {
+    context.param("c", {rows - 4, size_t{2}});
+  });
+  EXPECT_THAT(error.what(), HasSubstr("dimension 0 of 'c' is -1"));
+  expect_error(MERON_E_ARGUMENT, [&] { context.param("d", std::vector<int>(17, 1)); });
 }
 
 TEST(Use, Flats) {
@@ -383,9 +421,17 @@ TEST(Use, WhatTellsAboutTheContext) {
   world.all_reduce(values);
   world.broadcast(values, 0);
   float loss = 4;
-  world.all_reduce(Span<float>(&loss, 1), ReduceOp::mean);
+  world.all_reduce(loss, ReduceOp::mean);
+  double wide[1] = {4};
+  world.all_reduce(wide);
+  world.all_reduce_begin(Span<float>(&loss, 1)).wait();
   EXPECT_EQ(4, loss);
+  EXPECT_EQ(4, wide[0]);
   EXPECT_TRUE(context.group({0}));
+  std::ostringstream text;
+  text << DType::bf16 << ' ' << Tier::host << ' ' << plan.json();
+  EXPECT_THAT(text.str(), testing::StartsWith("bf16 host {"));
+  EXPECT_EQ(plan.json().str(), Plan::parse(plan.json()).json().str());
 }
 
 TEST(Use, RangesOfManyObjectsAndOfPointers) {
@@ -410,13 +456,17 @@ TEST(Use, HandlesGoInAndOut) {
   Param param = context.param("p", {3});
   const meron_param raw = param.detach();
   EXPECT_FALSE(param);
-  Param again(raw);
+  Param again(adopt, raw);
   EXPECT_EQ(3U, again.size());
   again.reset();
   expect_error(MERON_E_HANDLE, [&] { again.info(); });
   Param taken(context.param("q", {1}));
   taken = context.param("r", {2});
   EXPECT_EQ(2U, taken.size());
+  const Param other = context.param("s", {2});
+  EXPECT_TRUE(taken == taken && taken != other);
+  EXPECT_EQ(std::hash<Param>()(other), std::hash<Param>()(other));
+  EXPECT_TRUE(context == context);
 }
 
 // ---- Errors -------------------------------------------------------------------------------------
@@ -461,7 +511,6 @@ TEST(Errors, OfViewsOfAnotherType) {
   const Unit unit = context.unit("u", param);
   const Gather full = gather(unit);
   expect_error(MERON_E_ARGUMENT, [&] { full.view(param).as<const Float16>(); });
-  expect_error(MERON_E_STATE, [&] { full.view(param).as<float>(); });
   std::vector<BFloat16> wrong(3);
   expect_error(MERON_E_ARGUMENT, [&] { gather_into(unit, {destination(param, wrong)}); });
   std::vector<float> short_of_one(2);
@@ -500,6 +549,7 @@ TEST(Errors, OfWhatWasMovedFromOrHoldsNothing) {
   expect_error(MERON_E_HANDLE, [&] { nothing.world(); });
   expect_error(MERON_E_HANDLE, [&] { Gather().wait(); });
   expect_error(MERON_E_HANDLE, [&] { (void)Future().poll(); });
+  EXPECT_EQ(static_cast<meron_status>(MERON_E_HANDLE), Future().try_poll());
   expect_error(MERON_E_HANDLE, [&] { Plan().table(); });
 }
 

@@ -43,7 +43,7 @@ TEST(Transports, TrainToTheSameBitsAsSharedMemory) {
   run_ranks(
       kRanks,
       [&](Context& context) {
-        EXPECT_STREQ("mailbox", context.transport());
+        EXPECT_EQ("mailbox", context.transport());
         train(context, mailed[context.rank()]);
         context.world().barrier();
       },

@@ -42,9 +42,9 @@ TEST(World, TrainsOnThreeRanks) {
     EXPECT_EQ(context.rank() != 1, static_cast<bool>(pair));
     if (pair) {
       EXPECT_EQ(context.rank() == 2 ? 0 : 1, pair.rank());
-      std::array<int, 1> root = {context.rank()};
+      int root = context.rank();
       pair.broadcast(root, 0);
-      EXPECT_EQ(2, root[0]);
+      EXPECT_EQ(2, root);
     }
     context.world().barrier();
   });
@@ -58,7 +58,7 @@ TEST(World, ClipsGradientsAndNamesTheParamsOfAUnit) {
     const Param weight = context.param("weight", {12});
     const Param bias = context.param("bias", {4});
     const Unit unit = context.unit("unit", {weight, bias});
-    EXPECT_STREQ("unit", unit.name());
+    EXPECT_EQ("unit", unit.name());
     const std::vector<Param> params = unit.params();
     ASSERT_EQ(2U, params.size());
     EXPECT_EQ("bias", params[1].name());
@@ -156,6 +156,7 @@ TEST(Callbacks, WhatShouldStopThrowsIsTheCause) {
         // Rank 1 arrives here, but not at the next barrier.
         barrier.wait();
         const Future never = context.world().barrier_begin();
+        EXPECT_EQ(static_cast<meron_status>(MERON_IN_PROGRESS), never.try_poll());
         const Error error = expect_error(MERON_E_CANCELLED, [&] { never.wait(); });
         stopped = 1;
         try {

@@ -33,6 +33,7 @@ OUTPUTS = {"build", ".venv", ".gpu-pack", "runs", "target"}
 # Files that the examples of pages make, and headers of other projects.
 FOREIGN = {
     *("train.py", "fit.py", "config.py", "save.py", "fit.c", "fit.cpp", "fit.jl", "Fit.java"),
+    "dangling.cpp",
     *("first/src/main.rs", "hwy/highway.h"),
     *("Python.h", "nccl.h", "cuda.h", "mpi.h", "dlpack.h", "zstd.h", "TIGER_STYLE.md"),
 }

@@ -188,18 +188,20 @@ CPP = """\
 #ifndef MERON_CPP_METHODS_HPP
 #define MERON_CPP_METHODS_HPP
 
+#include <string_view>
+
 #include "meron/cpp/base.hpp"
 #include "meron/cpp/future.hpp"
 #include "meron/cpp/values.hpp"
 #include "meron/meron.h"
 
 namespace meron {{
-inline namespace v1 {{
+inline namespace MERON_CPP_NAMESPACE {{
 namespace detail {{
 
 {classes}
 }}  // namespace detail
-}}  // namespace v1
+}}  // namespace MERON_CPP_NAMESPACE
 }}  // namespace meron
 
 #endif  // MERON_CPP_METHODS_HPP
@@ -224,7 +226,8 @@ def cpp_class(noun: str, some: list[Method], prose: Prose) -> str:
 
 
 def cpp_method(method: Method, prose: Prose) -> str:
-    kinds = {"": "void", TEXT: "String" if method.owned else "const char*", FUTURE: "Future"}
+    borrowed = method.result == TEXT and not method.owned
+    kinds = {"": "void", TEXT: "std::string_view" if borrowed else "String", FUTURE: "Future"}
     result = kinds.get(method.result, method.result)
     nullable_from = len(method.arguments)
     while nullable_from and cpp_default(method.arguments[nullable_from - 1]):
@@ -237,14 +240,17 @@ def cpp_method(method: Method, prose: Prose) -> str:
     passed += [cpp_value(item) for item in method.arguments]
     call = f"detail::{'receive' if method.result else 'call'}({', '.join(passed)})"
     if result in ("String", "Future"):
-        call = f"{result}({call})"
+        call = f"{result}(adopt, {call})"
     lines = []
     if method.options:
         lines = [f"const {method.options.of} given = {method.arguments[-1].name}.raw();"]
     lines.append(f"return {call};" if method.result else f"{call};")
     discard = "[[nodiscard]] " if method.result == FUTURE else ""
     doc = fill(" ".join([*prose.paragraphs(method), f"Throws {prose.errors(method)}."]), "  // ")
-    code = f"{doc}\n{cpp_function(f'{discard}{result} ' + method.name('cpp'), taken, lines)}"
+    head = f"{discard}{result} {method.name('cpp')}"
+    code = f"{doc}\n{cpp_function(head, taken, lines, 'const&' if borrowed else 'const')}"
+    if borrowed:
+        code += aligned(f"  {head}(", taken, ") const&& = delete;  // it would dangle") + "\n"
     if not method.twin("cpp"):
         return code
     names = ", ".join(item.name for item in method.arguments)
@@ -253,8 +259,8 @@ def cpp_method(method: Method, prose: Prose) -> str:
     return f"{code}{doc}\n{cpp_function('void ' + method.twin('cpp'), taken, [line])}"
 
 
-def cpp_function(name: str, taken: list[str], lines: list[str]) -> str:
-    head = aligned(f"  {name}(", taken, ") const {")
+def cpp_function(name: str, taken: list[str], lines: list[str], const: str = "const") -> str:
+    head = aligned(f"  {name}(", taken, f") {const} {{")
     text = f"{head} {lines[0]} }}"
     if len(lines) > 1 or len(text) > 100:
         text = "\n".join([head, *(f"    {line}" for line in lines), "  }"])
@@ -272,7 +278,7 @@ def cpp_parameter(item: Argument) -> str:
         return f"{item.enum.names['cpp']} {item.name}"
     if item.struct:
         return f"const {item.struct.names['cpp']}& {item.name}"
-    return f"Text {item.name}" if item.kind == TEXT else f"{item.kind} {item.name}"
+    return f"const Text& {item.name}" if item.kind == TEXT else f"{item.kind} {item.name}"
 
 
 def cpp_default(item: Argument) -> str:

@@ -123,11 +123,11 @@ CPP = """\
 #include "meron/cpp/optimizer.hpp"
 
 namespace meron {{
-inline namespace v1 {{
+inline namespace MERON_CPP_NAMESPACE {{
 
 {what}
 {functions}
-}}  // namespace v1
+}}  // namespace MERON_CPP_NAMESPACE
 }}  // namespace meron
 
 #endif  // MERON_CPP_RULES_HPP

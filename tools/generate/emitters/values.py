@@ -63,14 +63,25 @@ CPP = """\
 
 #include <chrono>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
+#include "meron/cpp/config.hpp"
 #include "meron/meron.h"
 
 namespace meron {{
-inline namespace v1 {{
+inline namespace MERON_CPP_NAMESPACE {{
 
 {items}
-}}  // namespace v1
+// Prints the name of an enum's value, as name_of returns it.
+template <class Stream, class Enum, class = std::enable_if_t<std::is_enum_v<Enum>>,
+          class = decltype(std::declval<Stream&>() << name_of(std::declval<Enum>()))>
+Stream& operator<<(Stream& out, Enum value) {{
+  out << name_of(value);
+  return out;
+}}
+
+}}  // namespace MERON_CPP_NAMESPACE
 }}  // namespace meron
 
 #endif  // MERON_CPP_VALUES_HPP
@@ -96,7 +107,12 @@ def cpp_enum(enum: EnumType) -> str:
         if value.doc:
             text += fill(sentence(value.doc), "  // ") + "\n"
         text += f"  {cpp_name(value.name)} = {value.of},\n"
-    return text + "};\n"
+    name = enum.names["cpp"]
+    text += f"}};\nconstexpr const char* name_of({name} value) noexcept {{\n  switch (value) {{\n"
+    for value in enum.values:
+        own = cpp_name(value.name)
+        text += f'    case {name}::{own}:\n      return "{own}";\n'
+    return text + '  }\n  return "?";\n}\n'
 
 
 def cpp_struct(api: Api, value: ValueType, enums: dict[str, str]) -> str:

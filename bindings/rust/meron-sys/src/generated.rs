@@ -2460,7 +2460,7 @@ extern "C" {
 
     /// Begins a broadcast of `bytes` bytes from rank `root` of the group.
     ///
-    /// - `data`: read on the root, written elsewhere.
+    /// - `data`: memory of the host, read on the root and written elsewhere.
     ///
     /// **Ownership**: `data` must stay valid until the future has ended.
     ///
