@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from threading import get_ident
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
 from meron import errors
 from meron._call_names import NAMES, in_python
@@ -202,12 +202,25 @@ def nanoseconds(seconds: float | None) -> int:
     return int(seconds * 1e9)
 
 
-def refuse_copy(self: object, _protocol: Any) -> NoReturn:
-    """In place of __reduce_ex__, by which objects are copied and pickled."""
-    raise TypeError(
-        f"a meron.{type(self).__name__} cannot be copied or pickled: it stands for something of "
-        "the engine in this process. Share the object itself"
-    )
+Same = TypeVar("Same")
+
+
+class Shared:
+    """An object that stands for something of the engine in this process: its copy is itself."""
+
+    __slots__ = ()
+
+    def __copy__(self: Same) -> Same:
+        return self
+
+    def __deepcopy__(self: Same, _memo: Any) -> Same:
+        return self
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        raise TypeError(
+            f"a meron.{type(self).__name__} cannot be pickled: it stands for something of the "
+            "engine in this process. Make it anew where it is needed"
+        )
 
 
 def refuse_unknown(self: object, name: str, value: Any) -> None:
@@ -219,10 +232,9 @@ def refuse_unknown(self: object, name: str, value: Any) -> None:
     object.__setattr__(self, name, value)
 
 
-class Handled:
+class Handled(Shared):
     """An object with a handle of the library: the base of the generated methods."""
 
-    __reduce_ex__ = refuse_copy
     _context: Any = None  # that it was made from, if any
 
     def _for_call(self) -> Any:

@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from meron import errors
+from meron._arguments import set_number
 from meron._base_context import BaseContext
+from meron._dropped import STEP
 from meron._interrupts import Interrupts
 from meron._loans import Loans
 from meron._methods import OptimizerMethods
@@ -29,6 +31,7 @@ from meron._native import (
     sized,
 )
 from meron._values import OPTIMIZER_STATES as STATES
+from meron._values import OptimizerState
 from meron.dtypes import as_float32
 from meron.future import Future
 from meron.param import Param, handles_of
@@ -70,7 +73,8 @@ class Optimizer(OptimizerMethods, Owner):
         if "betas" in values:
             options.beta1, options.beta2 = two_betas(values.pop("betas"))
         for name, value in values.items():
-            setattr(options, name, value)
+            set_number(options, name, value)
+        self._max_norm = float(options.max_norm)
         self._loans = Loans()
         context._state_loans.add(self._loans)
         self._step: Future | None = None  # of `step`, until a wait has seen its end
@@ -129,7 +133,11 @@ class Optimizer(OptimizerMethods, Owner):
         return ended
 
     def step_begin(self) -> Future:
-        """Begins a step; the future's wait raises NonFiniteError. Other errors as `step`."""
+        """Begins a step; the future's wait raises NonFiniteError. Other errors as `step`.
+
+        If the future is dropped, the next call that begins an operation waits for the step, and
+        raises its error.
+        """
         future = Future(self._context)
         self._begin_step(future)
         return future
@@ -138,6 +146,7 @@ class Optimizer(OptimizerMethods, Owner):
         """Begins a step, or raises. After an interrupt the future says whether it has begun."""
         self._context._require_open()
         self._require_returned()
+        future._called = STEP
         try:
             future._begin(lib.meron_optimizer_step_begin, self._handle)
         finally:
@@ -236,6 +245,21 @@ class Optimizer(OptimizerMethods, Owner):
             param._handle,
             checked_steps(steps),
         )
+
+    @property
+    def max_norm(self) -> float:
+        """The norm that the next steps clip gradients to; 0: none. Set it alike on all ranks."""
+        return self._max_norm
+
+    @max_norm.setter
+    def max_norm(self, value: float) -> None:
+        self.set_max_norm(value)
+
+    def set_max_norm(self, max_norm: float) -> None:
+        super().set_max_norm(max_norm)
+        self._max_norm = float(max_norm)
+
+    set_max_norm.__doc__ = OptimizerMethods.set_max_norm.__doc__
 
     @property
     def norm(self) -> float:
@@ -378,12 +402,12 @@ class Optimizer(OptimizerMethods, Owner):
             ("lr_decay", lr_decay),
         ):
             if value is not None:
-                setattr(raw, name, value)
+                set_number(raw, name, value)
         return raw
 
     # ---- States --------------------------------------------------------------------------------
 
-    def state(self, param: Param, name: str) -> npt.NDArray[Any]:
+    def state(self, param: Param, name: OptimizerState) -> npt.NDArray[Any]:
         """This rank's shard (`param.shard_range`) of a state, a flat float32 array, in place.
 
         Args:
@@ -408,7 +432,7 @@ class Optimizer(OptimizerMethods, Owner):
                 self._context._wait_copied()
             return self._loans.lend(view, (view.count,), keep, asked)
 
-    def read_state(self, param: Param, name: str) -> npt.NDArray[np.float32]:
+    def read_state(self, param: Param, name: OptimizerState) -> npt.NDArray[np.float32]:
         """A copy of this rank's shard (`param.shard_range`) of a state, of any tier and dtype.
 
         Args:
@@ -433,7 +457,7 @@ class Optimizer(OptimizerMethods, Owner):
         )
         return out
 
-    def write_state(self, param: Param, name: str, values: npt.ArrayLike) -> None:
+    def write_state(self, param: Param, name: OptimizerState, values: npt.ArrayLike) -> None:
         """Replaces this rank's shard (`param.shard_range`) of a state.
 
         Args:
@@ -475,7 +499,7 @@ def checked_steps(value: int) -> int:
     return value
 
 
-def state_code(name: str) -> int:
+def state_code(name: OptimizerState) -> int:
     if name not in STATES:
         raise errors.argument(f"unknown state {name!r}: {', '.join(STATES)} are known")
     return STATES[name]

@@ -22,7 +22,7 @@ def gradient(session: Session, statement: Statement) -> None:
     before = 0.0 if text is not None else meron.to_float32(view)
     values = session.place.values(text or wanted(statement, "add"), view.size).reshape(view.shape)
     total = before + values
-    view[...] = total if view.dtype == np.float32 else meron.from_float32(total, param.dtype)
+    view[...] = total if view.dtype == np.float32 else meron.from_float32(total, param.dtype_name)
 
 
 def sources_of(session: Session, statement: Statement) -> list[tuple[meron.Param, Array]]:
@@ -33,7 +33,7 @@ def sources_of(session: Session, statement: Statement) -> list[tuple[meron.Param
             param = session.find(meron.Param, name)
             count = statement.get("count")
             shape = param.shape if count is None else (int(count),)
-            array = session.place.array(text, statement.get("dtype") or param.dtype, shape)
+            array = session.place.array(text, statement.get("dtype") or param.dtype_name, shape)
             sources.append((param, array))
     if statement.get("from") is not None:
         gather = session.find(meron.Gather, statement.get("from"))
@@ -64,7 +64,7 @@ def reduce_raw(unit: meron.Unit, sources: list[tuple[meron.Param, Array]]) -> No
         source.param = param._handle
         source.data = ffi.cast("void *", array.ctypes.data)
         source.count = array.size
-        source.dtype = CODES[param.dtype]
+        source.dtype = CODES[param.dtype_name]
     receive("meron_future *", lib.meron_reduce_begin, unit._handle, table, len(table), NULL)
 
 
