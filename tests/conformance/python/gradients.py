@@ -50,7 +50,7 @@ def reduce(session: Session, statement: Statement) -> None:
         reduce_raw(unit, sources)
     future = unit.reduce(
         dict(sources) or None,
-        statement.get("op") or "mean",
+        op=statement.get("op") or "mean",
         boundary=statement.get("boundary") != "0",
         divisor=number(statement, "divisor", 1),
     )
@@ -71,7 +71,7 @@ def reduce_raw(unit: meron.Unit, sources: list[tuple[meron.Param, Array]]) -> No
 @operation
 def reduce_finish(session: Session, statement: Statement) -> None:
     future = session.find(meron.Unit, statement.name).reduce_finish(
-        statement.get("op") or "mean", number(statement, "divisor", 1)
+        op=statement.get("op") or "mean", divisor=number(statement, "divisor", 1)
     )
     finish_or_keep(session, statement, future)
 
