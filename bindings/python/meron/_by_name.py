@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from meron import errors
@@ -35,7 +35,7 @@ class ByName(Mapping[str, T], Generic[T]):
 
     def _find(self, key: Param | str) -> Param:
         """The param that is meant. NoParamError for a name that is not here; TypeError."""
-        return find(self._params_by_name(), key, repr(self))
+        return find(key, self._params_by_name, self)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._params_by_name())
@@ -64,16 +64,22 @@ class ByName(Mapping[str, T], Generic[T]):
         return id(self)
 
 
-def find(params: Mapping[str, Param], key: Param | str, where: str) -> Param:
-    """`key`, or the param of that name among `params`."""
+def find(key: Param | str, named: Callable[[], Mapping[str, Param]], owner: object) -> Param:
+    """`key`, or the param of that name among those of `owner`."""
     if isinstance(key, Param):
         return key
     if not isinstance(key, str):
         raise TypeError(f"expected a meron.Param or the name of one, not {key!r}")
+    params = named()
     found = params.get(key)
     if found is None:
         names = ", ".join(map(repr, list(params)[:8])) + (", ..." if len(params) > 8 else "")
         raise NoParamError(
-            f"{where} has no param {key!r}", subject=key, advice=f"It has {names or 'none'}"
+            f"{owner} has no param {key!r}", subject=key, advice=f"It has {names or 'none'}"
         )
     return found
+
+
+def named_params(units: Iterable[HasParams]) -> dict[str, Param]:
+    """The params of units by name."""
+    return {param.name: param for unit in units for param in unit.params}

@@ -8,13 +8,13 @@ for the object, none for errors (slots for them are reused).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from meron import errors
 from meron._base_context import BaseContext
-from meron._by_name import ByName, HasParams
+from meron._by_name import ByName, HasParams, named_params
 from meron._memory import as_array, byte_count
 from meron._native import (
     DEFAULT_TIMEOUT,
@@ -275,12 +275,10 @@ class Gather(Shared, ByName[Array]):
             self._handle = None
 
     def _params_by_name(self) -> dict[str, Param]:
-        groups: Iterable[Iterable[Param]]
         if self._into is None:
-            groups = (unit.params for unit in self._units)
-        else:
-            groups = (each.ranges if isinstance(each, Flat) else (each,) for each in self._into)
-        return {param.name: param for params in groups for param in params}
+            return named_params(self._units)
+        params = (each.ranges if isinstance(each, Flat) else (each,) for each in self._into)
+        return {param.name: param for group in params for param in group}
 
     def _full(self) -> Gather:
         """Waits; releases the leases if that fails, because the caller has no gather to release

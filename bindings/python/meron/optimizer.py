@@ -14,6 +14,7 @@ import numpy.typing as npt
 from meron import errors
 from meron._arguments import set_number
 from meron._base_context import BaseContext
+from meron._by_name import find, named_params
 from meron._dropped import STEP
 from meron._interrupts import Interrupts
 from meron._loans import Loans
@@ -202,7 +203,7 @@ class Optimizer(OptimizerMethods, Owner):
         self._context._require_open()
         call(lib.meron_optimizer_set_steps, self._handle, checked_steps(value))
 
-    def skip(self, params: Iterable[Param]) -> None:
+    def skip(self, params: Iterable[Param | str]) -> None:
         """Makes the next steps leave some params as they are, and no others.
 
         Their values, states and counts of steps stay, like those of a torch.optim param whose
@@ -211,27 +212,26 @@ class Optimizer(OptimizerMethods, Owner):
         params before the next step.
 
         Args:
-            params: that this optimizer trains; none: the next steps skip no param.
+            params: that this optimizer trains, or their names; none: the next steps skip no param.
 
         Raises ArgumentError, StateError (a step is under way). Never blocks.
         """
         self._context._require_open()
-        handles = handles_of(params, Param)
+        handles = handles_of(map(self._find, params), Param)
         table = new("meron_param[]", handles) if handles else NULL
         call(lib.meron_optimizer_set_skipped, self._handle, table, len(handles))
 
-    def param_steps(self, param: Param) -> int:
+    def param_steps(self, param: Param | str) -> int:
         """Returns the number of steps that a param has taken.
 
         These are the optimizer's, without the steps that skipped the param. Raises ArgumentError
         for a param that this optimizer does not train. Never blocks.
         """
         self._context._require_open()
-        return int(
-            receive("uint64_t *", lib.meron_optimizer_param_steps, self._handle, param._handle)
-        )
+        handle = self._find(param)._handle
+        return int(receive("uint64_t *", lib.meron_optimizer_param_steps, self._handle, handle))
 
-    def set_param_steps(self, param: Param, steps: int) -> None:
+    def set_param_steps(self, param: Param | str, steps: int) -> None:
         """Sets the number of steps that one param has taken, the same on all ranks.
 
         For states that begin anew (0, beside `write_state` of zeros) or come from elsewhere.
@@ -242,7 +242,7 @@ class Optimizer(OptimizerMethods, Owner):
         call(
             lib.meron_optimizer_set_param_steps,
             self._handle,
-            param._handle,
+            self._find(param)._handle,
             checked_steps(steps),
         )
 
@@ -308,7 +308,7 @@ class Optimizer(OptimizerMethods, Owner):
 
     def add_group(
         self,
-        params: Iterable[Param],
+        params: Iterable[Param | str],
         *,
         lr: float | None = None,
         betas: tuple[float, float] | None = None,
@@ -321,7 +321,7 @@ class Optimizer(OptimizerMethods, Owner):
         All ranks must do the same before the next step.
 
         Args:
-            params: that this optimizer trains, none in a group that was added.
+            params: that this optimizer trains, or their names; none is in a group that was added.
             lr, betas, eps, weight_decay: as in `Context.adamw`; None is what group 0 has now.
             lr_decay: as in `Context.adagrad`.
 
@@ -332,7 +332,7 @@ class Optimizer(OptimizerMethods, Owner):
         under way). Blocks while another thread begins an operation.
         """
         group = self._changed_group(0, lr, betas, eps, weight_decay, lr_decay)
-        handles = handles_of(params, Param)
+        handles = handles_of(map(self._find, params), Param)
         table = new("meron_param[]", handles) if handles else NULL
         return int(
             receive(
@@ -407,10 +407,11 @@ class Optimizer(OptimizerMethods, Owner):
 
     # ---- States --------------------------------------------------------------------------------
 
-    def state(self, param: Param, name: OptimizerState) -> npt.NDArray[Any]:
+    def state(self, param: Param | str, name: OptimizerState) -> npt.NDArray[Any]:
         """This rank's shard (`param.shard_range`) of a state, a flat float32 array, in place.
 
         Args:
+            param: that this optimizer trains, or its name.
             name: "exp_avg", "exp_avg_sq", or "master" (the f32 values; the param itself, and then
                 read-only, where that is f32).
 
@@ -424,6 +425,7 @@ class Optimizer(OptimizerMethods, Owner):
         """
         view = new("meron_view *")
         code = state_code(name)
+        param = self._find(param)
         keep = (self, *param._keep())
         asked = f"optimizer.state({param.name!r}, {name!r})"
         with self._context._states:
@@ -432,7 +434,7 @@ class Optimizer(OptimizerMethods, Owner):
                 self._context._wait_copied()
             return self._loans.lend(view, (view.count,), keep, asked)
 
-    def read_state(self, param: Param, name: OptimizerState) -> npt.NDArray[np.float32]:
+    def read_state(self, param: Param | str, name: OptimizerState) -> npt.NDArray[np.float32]:
         """A copy of this rank's shard (`param.shard_range`) of a state, of any tier and dtype.
 
         Args:
@@ -446,6 +448,7 @@ class Optimizer(OptimizerMethods, Owner):
         """
         code = state_code(name)
         self._context._require_open()
+        param = self._find(param)
         out = np.empty(len(param.shard_range), np.float32)
         call(
             lib.meron_optimizer_read_state,
@@ -457,7 +460,7 @@ class Optimizer(OptimizerMethods, Owner):
         )
         return out
 
-    def write_state(self, param: Param, name: OptimizerState, values: npt.ArrayLike) -> None:
+    def write_state(self, param: Param | str, name: OptimizerState, values: npt.ArrayLike) -> None:
         """Replaces this rank's shard (`param.shard_range`) of a state.
 
         Args:
@@ -470,6 +473,7 @@ class Optimizer(OptimizerMethods, Owner):
         """
         code = state_code(name)
         self._context._require_open()
+        param = self._find(param)
         data = as_float32(values, f"{name} of {param.name}")
         call(
             lib.meron_optimizer_write_state,
@@ -479,6 +483,9 @@ class Optimizer(OptimizerMethods, Owner):
             ffi.cast("const float *", data.ctypes.data) if data.size else NULL,
             data.size,
         )
+
+    def _find(self, key: Param | str) -> Param:
+        return find(key, lambda: named_params(self.units), self)
 
     def _info(self) -> Any:
         self._context._require_open()

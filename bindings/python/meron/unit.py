@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Union
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from meron import errors
 from meron._arguments import as_flag
 from meron._base_context import BaseContext
-from meron._by_name import ByName, find
+from meron._by_name import ByName, find, named_params
 from meron._loans import Loans, Shown
 from meron._methods import UnitMethods
 from meron._native import (
@@ -86,13 +87,13 @@ class Unit(UnitMethods, Owner, ByName[Param]):
         self._context = context
         self.name = name
         self.params = tuple(params)
-        self._named = {param.name: param for param in self.params if isinstance(param, Param)}
         handles = new("meron_param[]", handles_of(self.params, Param))
         out = new("meron_unit[]", 1)
         c_name = text(name, "the name of a unit")
         self._array = out  # what a gather of this unit alone takes
         self._handle = out[0]  # before the call, as in _receive
         call(lib.meron_unit_create, out, context._handle, c_name, handles, len(self.params))
+        self._named = named_params([self])
         self._loans = Loans()  # places for gradients, until they are reduced
         self._reduced = Loans()
         self._shown = Shown()
@@ -445,9 +446,9 @@ def chosen_destinations(
     if into is not None:
         if mode not in ("view", "into"):
             raise errors.argument(f"mode {mode!r} does not go with `into`")
-        named = {name: param for unit in units for name, param in unit._named.items()}
+        named = functools.partial(named_params, units)
         wanted = {
-            key if isinstance(key, Flat) else find(named, key, "this gather"): array
+            key if isinstance(key, Flat) else find(key, named, "the gather"): array
             for key, array in into.items()
         }
         if len(wanted) < len(into):

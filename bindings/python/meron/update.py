@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from meron import errors
 from meron._base_context import BaseContext
-from meron._by_name import find
+from meron._by_name import find, named_params
 from meron._loans import Loans
 from meron._native import DEFAULT_TIMEOUT, Owner, call, ffi, lib, new
 from meron.dtypes import Array, as_source
@@ -139,8 +139,7 @@ class Update(Owner):
         self.publish()
 
     def _find(self, key: Param | str) -> Param:
-        named = {name: param for unit in self._units for name, param in unit._named.items()}
-        return find(named, key, repr(self))
+        return find(key, lambda: named_params(self._units), self)
 
     def _open_handle(self) -> Any:
         if self._handle is None:

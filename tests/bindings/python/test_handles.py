@@ -168,7 +168,14 @@ def test_params_go_by_name(alone: meron.Context) -> None:
     unit.reduce({"w": np.ones(4)}).wait()
     assert unit.reduced("w").tolist() == [1] * 4
     unit.discard()
-    del update, full
+    optimizer = alone.adamw([unit])
+    optimizer.write_state("w", "exp_avg", np.arange(4))
+    assert optimizer.read_state("w", "exp_avg").tolist() == [0, 1, 2, 3]
+    assert optimizer.param_steps("b") == 0
+    optimizer.add_group(["b"], lr=0.5)
+    with pytest.raises(meron.ArgumentError, match="Optimizer of 1 units> has no param 'v'"):
+        optimizer.state("v", "exp_avg")
+    del update, full, optimizer
     unit.destroy()
     assert (alone.params, alone.units) == ({}, {})
 

@@ -24,7 +24,7 @@ def right(ctx: meron.Context, array: npt.NDArray[np.float32]) -> None:
     unit.reduce({"w": array}, op="sum", boundary=len(shapes) > 1).wait()
     optimizer = ctx.sgd([unit], 0.1)
     optimizer.max_norm = 1.0
-    optimizer.state(unit["w"], "exp_avg")
+    optimizer.state("w", "exp_avg")
     loss: float = ctx.world.all_reduce(total, "max")
     count: int = ctx.world.all_reduce(3)
     print(loss, count, np.zeros(weight.shape, weight.dtype), weight.dtype_name == "bf16")
