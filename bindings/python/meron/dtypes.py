@@ -162,7 +162,12 @@ def require_shape(found: tuple[int, ...], shape: tuple[int, ...], name: str) -> 
 def require_writable(array: Array, what: str) -> None:
     """ArgumentError or TypeError unless the library may write to the array's memory in order."""
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"{what} must be a NumPy array, not {type(array).__name__}")
+        raise TypeError(
+            f"{what} must be a NumPy array, not a {type(array).__name__}. numpy.asarray(...) of a "
+            "tensor in the host's memory shares that memory"
+        )
+    if isinstance(array, np.ma.MaskedArray):
+        raise errors.argument(f"{what} is a masked array", advice="Pass array.filled(...) of it.")
     require_no_references(array.dtype, what)
     if not array.flags.c_contiguous:
         raise errors.argument(

@@ -297,7 +297,7 @@ class Optimizer(OptimizerMethods, Owner):
             folder: on a drive; None for the plan's nvme.path, or where this rank's file is already.
 
         Raises ArgumentError (no folder, one that will not do), StateError (a step is under way,
-        they are offloaded), NoSpaceError, IoError: they are where they were then.
+        they are offloaded), NoSpaceError, InputOutputError: they are where they were then.
         """
         self._loans.require_returned("states cannot be offloaded")
         path = ffi.NULL if folder is None else os.fsencode(folder)
