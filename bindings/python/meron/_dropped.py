@@ -48,7 +48,7 @@ class Dropped:
     def poll(self) -> bool:
         """Returns True if it has ended."""
         handle = self.handle
-        if handle is None:
+        if handle is None or not handle.id:  # it was not begun
             return True
         try:
             if call(lib.meron_future_poll, handle) == IN_PROGRESS:
@@ -67,7 +67,7 @@ class Dropped:
     def wait(self) -> None:
         """Waits for its end. Raises CancelledError if should_stop has ended the wait."""
         try:
-            if self.handle is not None:
+            if self.handle is not None and self.handle.id:
                 call(lib.meron_future_wait, self.handle, DEFAULT_TIMEOUT)
         except errors.CancelledError:
             if not self.poll():

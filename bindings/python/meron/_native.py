@@ -12,6 +12,7 @@ thread that waited.
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 from threading import get_ident
 from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
@@ -230,6 +231,16 @@ def refuse_unknown(self: object, name: str, value: Any) -> None:
     if not known:
         raise AttributeError(f"a meron.{kind.__name__} has no attribute {name!r} to set")
     object.__setattr__(self, name, value)
+
+
+nothing = int  # a function of C that does nothing
+
+
+def finalizer(name: str) -> Any:
+    """A __del__ that calls the function that an attribute holds. This is a function of C: `nothing`,
+    or a partial of one of the library. So the finalizer has no frame of Python, at whose begin a
+    signal handler may raise, which would lose for good what is to be released."""
+    return property(attrgetter(name))
 
 
 class Handled(Shared):

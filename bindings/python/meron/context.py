@@ -343,6 +343,7 @@ class Context(Saving, Optimizing, ContextMethods):
         call(lib.meron_context_predict, out, self._handle, workload)
         return Prediction(*(getattr(out, each.name) for each in dataclasses.fields(Prediction)))
 
-    def flight_record(self) -> Any:
+    def flight_record(self) -> dict[str, Any]:
         """The last operations of every rank, from the library's JSON. Works when broken, too."""
-        return take_json(lib.meron_context_flight_record, self._handle)
+        record: dict[str, Any] = take_json(lib.meron_context_flight_record, self._handle)
+        return record

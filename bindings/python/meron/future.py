@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 from meron import errors
@@ -12,11 +13,15 @@ from meron._dropped import Dropped, name_end
 from meron._native import (
     ERROR_OUT,
     IN_PROGRESS,
+    NULL,
     Owner,
+    call,
+    finalizer,
     interrupts,
     lib,
     nanoseconds,
     new,
+    nothing,
     settle,
 )
 
@@ -35,8 +40,8 @@ class Future(Owner):
     `with ctx`. A dropped step makes the next such call wait for its end.
     """
 
-    _release_function = lib.meron_future_release
-
+    __del__: Any = finalizer("_finalize")
+    _finalize: Callable[[], Any] = nothing
     _keep: Any = None
     _ended = False  # well, and a wait has seen it
     _failed = False  # and a wait has raised the error
@@ -63,7 +68,11 @@ class Future(Owner):
         Raises the error of an earlier operation that was dropped and has failed.
         """
         self._context._raise_dropped()
-        self._receive("meron_future *", function, *arguments)
+        out = new("meron_future *")
+        self._handle = out[0]  # before the call, as in Owner._receive
+        dropped = Dropped(self._handle, self._keep, self._called)
+        self._finalize = partial(self._context._dropped.append, dropped)
+        call(function, out, *arguments)
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -94,7 +103,9 @@ class Future(Owner):
 
     def release(self) -> None:
         """Releases the future; doing so twice is fine."""
-        self.__del__()
+        self._finalize()
+        self._finalize = nothing
+        self._handle = self._keep = None
 
     def _has_begun(self) -> bool:
         return self._handle is not None and bool(self._handle.id)
@@ -106,14 +117,19 @@ class Future(Owner):
         status = function(self._handle, *arguments, error)
         if status < 0 and status != CANCELLED:
             self._failed = True
-            self._keep = None  # the library uses the memory no more
+            self._end()
         if status < 0 or interrupts:
             self._settle(status, error)
         if status == IN_PROGRESS:
             return False
         self._ended = True
-        self._keep = None
+        self._end()
         return True
+
+    def _end(self) -> None:
+        """A call has seen the end: the library uses no memory of the caller's any more."""
+        self._finalize = partial(lib.meron_future_release, self._handle, NULL)
+        self._keep = None
 
     def _settle(self, status: int, error: Any) -> None:
         try:
@@ -121,15 +137,6 @@ class Future(Owner):
         except errors.Error as failed:
             name_end(failed, self._called)
             raise
-
-    def __del__(self) -> None:
-        keep, self._keep = self._keep, None
-        seen = self._ended or self._failed
-        if self._has_begun() and not seen and not (keep is None and self._context.closed):
-            handle, self._handle = self._handle, None
-            self._context._dropped.append(Dropped(handle, keep, self._called))
-            return
-        super().__del__()
 
 
 def begin(context: Any, function: Any, *arguments: Any, keep: Any = None) -> Future:

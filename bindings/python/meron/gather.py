@@ -8,7 +8,8 @@ for the object, none for errors (slots for them are reused).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -24,11 +25,13 @@ from meron._native import (
     Shared,
     call,
     ffi,
+    finalizer,
     initial,
     interrupts,
     lib,
     nanoseconds,
     new,
+    nothing,
     receive,
     settle,
 )
@@ -74,12 +77,19 @@ class Gather(Shared, ByName[Array]):
     without the host, and `release_on_stream` releases them when a stream is done with them.
     """
 
-    __slots__ = ("__weakref__", "_context", "_handle", "_into", "_ready", "_remote", "_units")
+    __slots__ = (
+        "__weakref__",
+        "_context",
+        "_finalize",
+        "_handle",
+        "_into",
+        "_ready",
+        "_remote",
+        "_units",
+    )
 
     _handle: Any
-    # For finalizers that run when this module is gone already.
-    _release_function = gather_release
-    _null = NULL
+    __del__: Any = finalizer("_finalize")
 
     def __init__(
         self,
@@ -111,6 +121,7 @@ class Gather(Shared, ByName[Array]):
         out = new(GATHER_OUT)
         slot = take_slot()
         self._handle = out[0]  # before the call, as in Owner._receive
+        self._finalize: Callable[[], Any] = partial(gather_release, self._handle, NULL)
         status = gather_begin(out, table, len(units), options, slot)
         if status < 0 or interrupts:
             settle(status, slot)
@@ -236,6 +247,7 @@ class Gather(Shared, ByName[Array]):
         if handle is not None:
             gather_release(handle, NULL)
             self._handle = None
+            self._finalize = nothing
 
     def release_on_stream(self, stream: int = 0) -> None:
         """As `release`, but work queued on a stream so far may still use the views.
@@ -251,6 +263,7 @@ class Gather(Shared, ByName[Array]):
         if handle is not None:
             call(lib.meron_gather_release_on_stream, handle, stream_pointer(stream))
             self._handle = None
+            self._finalize = nothing
 
     def __enter__(self) -> Gather:
         if not self._ready:
@@ -267,12 +280,7 @@ class Gather(Shared, ByName[Array]):
         if handle is not None:
             gather_release(handle, NULL)
             self._handle = None
-
-    def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)  # none of a gather that was not made to its end
-        if handle is not None:
-            self._release_function(handle, self._null)
-            self._handle = None
+            self._finalize = nothing
 
     def _params_by_name(self) -> dict[str, Param]:
         if self._into is None:

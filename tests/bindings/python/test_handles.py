@@ -255,7 +255,15 @@ assert not lost, (len(lost), lost[0])
 
 
 def test_an_interrupt_loses_no_lease() -> None:
-    loop = "with unit.gather() as full: full[param].sum()"
+    begin = "\n                "  # of a line
+    loop = begin.join(
+        (
+            "with unit.gather() as full: full[param].sum()",
+            "del full",
+            "unit.gather()[param].sum()",
+            "ctx.world.barrier_begin()",
+        )
+    )
     source = INTERRUPTED.replace("LOOP", loop).replace("CHECK", "unit.destroy()")
     done = run_python(source.replace("TRIES", "100"))
     assert done.returncode == 0, done.stderr
