@@ -79,7 +79,9 @@ def predicted_bytes(
 ) -> tuple[int, int]:
     """Bytes between nodes of gathers, and of reductions. All units are gathered twice in a
     micro-batch, except the last block, whose backward follows its forward at once."""
-    once, twice = (context.predict(micro_batches, gathers) for gathers in (1, 2))
+    once, twice = (
+        context.predict(micro_batches, gathers_per_micro_batch=gathers) for gathers in (1, 2)
+    )
     elements = [sum(param.numel() for param in block.parameters()) for block in module.blocks]
     whole = sum(param.numel() for param in module.parameters())
     second = twice.inter_node_gather_bytes - once.inter_node_gather_bytes

@@ -19,6 +19,7 @@ from testing.project import CORES, ROOT, sources
 # Folders whose Python is type-checked strictly. (Examples and tests are linted only.)
 TYPED = (
     *("tools/*.py", "tests/tidy/*.py", "tests/ranks/*.py", "bindings/python/*.py"),
+    "tests/bindings/python/typed_program.py",
     *(f"tests/distributed/hosts/{name}.py" for name in ("hosts", "launchers", "namespaces")),
 )
 # Of those, what cannot be checked where torch is not installed.

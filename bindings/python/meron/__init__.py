@@ -9,7 +9,7 @@
         with ctx.update([unit]) as update:          # every rank writes its part
             update.write(weight, np.ones(weight.shape))
         with unit.gather() as full:                 # the whole tensor, without a copy
-            print(full[weight].sum())
+            print(full[weight].sum())               # or full["weight"]
 
 Calls that can wait give the GIL up and end on Ctrl-C. Objects may be used from any thread. Errors
 are subclasses of `meron.Error`.
@@ -155,3 +155,8 @@ __all__ = [
     "wait_any",
     "write_checkpoint",
 ]
+
+
+def __dir__() -> list[str]:
+    """Public names, without those of modules."""
+    return sorted([*__all__, "__all__", "__doc__", "__file__", "__name__", "__version__"])

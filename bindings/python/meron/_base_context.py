@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from meron import errors
@@ -21,12 +22,16 @@ class BaseContext:
     """
 
     def __init__(self, lifetime: Lifetime, device: str) -> None:
-        # Operations that were dropped before they ended, each with the memory that it uses.
-        self._abandoned = lifetime.abandoned
+        self._dropped = lifetime.dropped
         self._lifetime: Lifetime | None = lifetime
         # Lent arrays of states. The lock is held to lend one, to save, to export and to load.
         self._state_loans: weakref.WeakSet[Loans] = weakref.WeakSet()
         self._states = threading.RLock()
+        # Those that are alive, by name.
+        self._params: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        self._units: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        self._save: Callable[[], Any] = lambda: None  # the future of the last save, if it is alive
+        self._watchers: dict[Any, Any] = {}  # of event loops
         self.device = device
         # True if NumPy cannot read the device's memory.
         self._remote: bool = device.startswith("cuda")
@@ -46,6 +51,11 @@ class BaseContext:
     def _wait_copied(self) -> None:
         """Waits until a save has copied the states. Blocks on the drive."""
         call(lib.meron_checkpoint_wait_copied, self._handle, DEFAULT_TIMEOUT)
+
+    def _raise_dropped(self) -> None:
+        """Raises the error of an operation that was dropped and has failed, once."""
+        if self._dropped:
+            self._dropped.raise_failure()
 
     def _require_states_gone(self, wanted: str, read: bool = False) -> None:
         """StateError if an array of a state is alive that may be written, or `read`. The caller has

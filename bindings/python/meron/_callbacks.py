@@ -23,12 +23,16 @@ LEVELS = {
 
 
 def log_callback(log: LogFunction | logging.Logger | None) -> Any:
-    """The C function for `log`, or None. The caller keeps it alive as long as the context.
+    """The C function for `log`, or None: the library then writes to stderr. The caller keeps it
+    alive as long as the context.
 
+    Without a `log`, the logger "meron" is used if the application has handlers for it.
     Exceptions of `log` go to sys.unraisablehook, where cffi reports them.
     """
     if log is None:
-        return None
+        log = logging.getLogger("meron")
+        if not log.hasHandlers():
+            return None
     write: LogFunction
     if isinstance(log, logging.Logger):
         logger = log

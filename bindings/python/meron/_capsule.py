@@ -6,13 +6,22 @@ from __future__ import annotations
 import ctypes
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from meron import errors
 from meron._native import ffi
+from meron.dtypes import Array, DTypeName
 
 NAME = b"dltensor_versioned"
 NAME_BEFORE_1 = b"dltensor"
 CUDA = 2  # kDLCUDA
-DTYPES = {(2, 32, 1): "f32", (4, 16, 1): "bf16", (2, 16, 1): "f16"}  # code, bits, lanes
+BFLOAT = 4  # kDLBfloat
+IS_COPIED = 2  # DLPACK_FLAG_BITMASK_IS_COPIED
+DTYPES: dict[tuple[int, int, int], DTypeName] = {  # by code, bits and lanes
+    (2, 32, 1): "f32",
+    (4, 16, 1): "bf16",
+    (2, 16, 1): "f16",
+}
 
 # DLPack's structs: of version 1, and the tensor, with which the struct before version 1 begins.
 ffi.cdef(
@@ -77,7 +86,7 @@ class Borrowed(NamedTuple):
 
     address: int
     shape: tuple[int, ...]
-    dtype: str
+    dtype: DTypeName
 
 
 def borrow(capsule: Any, what: str) -> Borrowed:
@@ -109,3 +118,16 @@ def borrow(capsule: Any, what: str) -> Borrowed:
         step *= shape[axis]
     address = int(ffi.cast("uintptr_t", tensor.data)) + tensor.byte_offset
     return Borrowed(address, shape, dtype)
+
+
+def copied(array: Array, dtype: DTypeName) -> Any:
+    """A capsule of a copy of an array, which may be written."""
+    bits = np.array(array, copy=True)
+    if dtype == "bf16":
+        bits = bits.view(np.uint16)
+    capsule = bits.__dlpack__(max_version=(1, 0))
+    managed = ffi.cast("meron_python_managed *", capsule_pointer(id(capsule), NAME))
+    managed.flags |= IS_COPIED
+    if dtype == "bf16":  # which NumPy cannot name
+        managed.tensor.code = BFLOAT
+    return capsule

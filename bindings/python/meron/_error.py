@@ -3,10 +3,29 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from typing import Any
 
 # Of ranks that make different calls.
 ON_ALL_RANKS = " Call {} on all ranks, with equal arguments."
+
+
+# The library names the error of the system in its messages: "Permission denied (EACCES)".
+SYSTEM_ERROR = re.compile(r"\((E[A-Z0-9]+)\)")
+# Of messages that name none, such as one of a limit on sizes.
+USUAL = {
+    "MERON_E_NO_SPACE": errno.ENOSPC,
+    "MERON_E_NOT_FOUND": errno.ENOENT,
+    "MERON_E_TIMEOUT": errno.ETIMEDOUT,
+    "MERON_E_AUTH": errno.EACCES,
+}
+
+
+def set_number(error: OSError, name: str) -> None:
+    """Sets the errno of an error of the status `name`."""
+    found = (getattr(errno, each, None) for each in SYSTEM_ERROR.findall(str(error)))
+    error.errno = next(filter(None, found), USUAL.get(name, errno.EIO))
 
 
 class Error(Exception):
@@ -43,6 +62,8 @@ class Error(Exception):
         super().__init__(message)
         self.message = message
         self.status = type(self).status if status is None else status
+        if isinstance(self, OSError):
+            set_number(self, self.name)
         self.operation = operation
         self.subject = subject
         self.advice = advice
@@ -86,13 +107,13 @@ class ResourceError(Error):
     __module__ = "meron.errors"
 
 
-class GroupError(Error):
+class GroupError(Error, RuntimeError):
     """The group is broken: every further call on it gives the same error, on every rank."""
 
     __module__ = "meron.errors"
 
 
-class ContextError(Error):
+class ContextError(Error, RuntimeError):
     """The whole context is unusable."""
 
     __module__ = "meron.errors"

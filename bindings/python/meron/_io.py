@@ -26,6 +26,7 @@ from meron._native import (
     sized,
 )
 from meron._values import IO_BACKENDS as BACKENDS
+from meron._values import IoBackend
 from meron.dtypes import require_no_references
 
 # Nanoseconds that a wait blocks before Python can run its signal handlers.
@@ -75,7 +76,7 @@ class IO(IoMethods, Owner):
 
     def __init__(
         self,
-        backend: str = "auto",
+        backend: IoBackend = "auto",
         *,
         block_bytes: int = 1 << 20,
         depth: int = 32,

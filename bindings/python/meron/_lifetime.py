@@ -9,6 +9,7 @@ import functools
 import weakref
 from typing import Any, ClassVar
 
+from meron._dropped import DroppedOperations
 from meron._finalizers import finalize, finish
 from meron._native import Owner, lib
 
@@ -25,15 +26,14 @@ class Lifetime(Owner):
     def __init__(self, callbacks: tuple[Any, ...], options: Any) -> None:
         """Opens the context. Blocks on peers."""
         self.callbacks = callbacks  # called as long as the context is open
-        # Dropped operations that have not ended, with the memory that they use.
-        self.abandoned: list[tuple[Any, Any]] = []
+        self.dropped = DroppedOperations()
         opened.add(self)
         self._receive("meron_context *", lib.meron_context_open, options)
 
     def __del__(self) -> None:
         handle, self._handle = self._handle, None
         if handle is not None and handle.id:
-            needed = (self.callbacks, self.abandoned)  # until the close has ended
+            needed = (self.callbacks, self.dropped)  # until the close has ended
             self._finalize(functools.partial(self._close, handle, self._null, needed))
 
     @staticmethod

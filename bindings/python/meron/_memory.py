@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from meron._native import ffi
-from meron.dtypes import NAMES, NUMPY, SIZES, Array
+from meron.dtypes import NAMES, NUMPY, SIZES, Array, DTypeName
 
 
 class Memory:
@@ -38,5 +38,5 @@ def as_array(view: Any, shape: tuple[int, ...], keep: Any) -> Array:
     return array if array.dtype == NUMPY[name] else array.view(NUMPY[name])
 
 
-def byte_count(dtype: str, count: int) -> int:
+def byte_count(dtype: DTypeName, count: int) -> int:
     return int(SIZES[dtype]) * count

@@ -12,8 +12,9 @@ thread that waited.
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 from threading import get_ident
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
 from meron import errors
 from meron._call_names import NAMES, in_python
@@ -202,12 +203,25 @@ def nanoseconds(seconds: float | None) -> int:
     return int(seconds * 1e9)
 
 
-def refuse_copy(self: object, _protocol: Any) -> NoReturn:
-    """In place of __reduce_ex__, by which objects are copied and pickled."""
-    raise TypeError(
-        f"a meron.{type(self).__name__} cannot be copied or pickled: it stands for something of "
-        "the engine in this process. Share the object itself"
-    )
+Same = TypeVar("Same")
+
+
+class Shared:
+    """An object that stands for something of the engine in this process: its copy is itself."""
+
+    __slots__ = ()
+
+    def __copy__(self: Same) -> Same:
+        return self
+
+    def __deepcopy__(self: Same, _memo: Any) -> Same:
+        return self
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        raise TypeError(
+            f"a meron.{type(self).__name__} cannot be pickled: it stands for something of the "
+            "engine in this process. Make it anew where it is needed"
+        )
 
 
 def refuse_unknown(self: object, name: str, value: Any) -> None:
@@ -219,10 +233,19 @@ def refuse_unknown(self: object, name: str, value: Any) -> None:
     object.__setattr__(self, name, value)
 
 
-class Handled:
+nothing = int  # a function of C that does nothing
+
+
+def finalizer(name: str) -> Any:
+    """A __del__ that calls the function that an attribute holds. This is a function of C: `nothing`,
+    or a partial of one of the library. So the finalizer has no frame of Python, at whose begin a
+    signal handler may raise, which would lose for good what is to be released."""
+    return property(attrgetter(name))
+
+
+class Handled(Shared):
     """An object with a handle of the library: the base of the generated methods."""
 
-    __reduce_ex__ = refuse_copy
     _context: Any = None  # that it was made from, if any
 
     def _for_call(self) -> Any:

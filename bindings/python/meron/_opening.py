@@ -7,12 +7,13 @@ import logging
 from typing import Any
 
 from meron import errors
+from meron._arguments import set_number
 from meron._callbacks import LogFunction, StopFunction, log_callback, stop_callback
 from meron._lifetime import Lifetime
 from meron._native import initial, nanoseconds, new, text
 from meron.context import Context
 from meron.device import DeviceAllocator, allocator_table
-from meron.plan import Json, Plan, as_plan
+from meron.plan import PlanLike, as_plan
 from meron.transport import CustomTransport, transport_table
 
 
@@ -20,7 +21,7 @@ def open(
     rank: int | None = None,
     world_size: int | None = None,
     transport: str | CustomTransport | None = None,
-    plan: Plan | Json = "zero3",
+    plan: PlanLike = "zero3",
     *,
     job: str | None = None,
     token: str | None = None,
@@ -43,7 +44,8 @@ def open(
             host), or a CustomTransport; "cluster" (processes of a host share memory, and `custom`
             connects the hosts) or "mpi" (MPI connects them). None is self for one rank, mpi under
             mpirun where no token is given, else shm.
-        plan: a Plan, a preset's name, JSON text, or such a dict.
+        plan: a Plan, a preset's name, JSON text, or such a dict. (For mypy, a text that is no name
+            of a preset, or a variable, goes by Plan.preset or Plan.parse.)
         job: local: ranks of one process with an equal job meet. In a directory (MERON_STORE) it
             distinguishes this job from others.
         token: shm: 64 hexadecimal digits, the same on all ranks; None takes it from the
@@ -52,10 +54,11 @@ def open(
         host_memory_limit: bytes that this rank may take; None has no limit but the host's.
         arena_reserve: bytes of address space, twice per window; None is the host's memory.
         threads: for compute on this rank; None is cores / ranks of this host.
-        log: function of (level, message), levels as in `logging`, or a logging.Logger; None writes
-            warnings and errors to stderr. It may be called on any thread that is inside a call.
-            It may only look and release: each other call in it raises a StateError. Its exceptions
-            go to sys.unraisablehook.
+        log: function of (level, message), levels as in `logging`, or a logging.Logger. None is the
+            logger "meron" if that, or the root logger, has a handler now; without handlers the
+            library writes warnings and errors to stderr. It may be called on any thread that is
+            inside a call. It may only look and release: each other call in it raises a StateError.
+            Its exceptions go to sys.unraisablehook.
         should_stop: called about ten times a second while a call waits; True ends the wait with a
             CancelledError, an exception of its own is raised by the call that waits. It may only
             look and release, as `log`. Signals (Ctrl-C) are looked at in any case, and Python runs
@@ -99,10 +102,7 @@ def open(
         setattr(options, name, value)
     for name, number in numbers.items():
         if number is not None:
-            try:
-                setattr(options, name, number)
-            except OverflowError:
-                raise errors.argument(f"{name} is out of range: {number}", name) from None
+            set_number(options, name, number)
     if timeout is not None:
         options.timeout_ns = max(nanoseconds(timeout), 1)  # 0 would mean the default
 

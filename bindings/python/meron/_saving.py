@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from meron._base_context import BaseContext
+from meron._dropped import SAVE
 from meron._native import IN_PROGRESS, call, lib, nanoseconds, sized, text
 from meron._values import SaveProgress
 from meron.checkpoint import (
@@ -18,7 +20,7 @@ from meron.checkpoint import (
     named,
     save_options,
 )
-from meron.dtypes import CODES, dtype_name
+from meron.dtypes import CODES, DType, dtype_name
 from meron.future import Future
 from meron.optimizer import Optimizer
 from meron.unit import Unit
@@ -128,15 +130,18 @@ class Saving(BaseContext):
         )
         with self._states:
             self._require_states_gone("the states cannot be saved")
+            self._dropped.raise_failure_of_save()
             future = Future(self, alive)
-            future._called = "Context.save"
-            return future._begin(
+            future._called = SAVE
+            future._begin(
                 lib.meron_checkpoint_save_begin,
                 self._handle,
                 os.fsencode(folder),
                 text(name, "name"),
                 options,
             )
+            self._save = weakref.ref(future)
+            return future
 
     def wait_copied(self, timeout: float | None = None) -> bool:
         """Waits until the save under way has copied what it saves.
@@ -207,6 +212,7 @@ class Saving(BaseContext):
         )
         with self._states:
             self._require_states_gone("no checkpoint can be loaded", read=True)
+            self._raise_dropped()
             return Checkpoint(
                 lib.meron_checkpoint_load,
                 self._handle,
@@ -219,7 +225,7 @@ class Saving(BaseContext):
         self,
         folder: str | os.PathLike[str],
         *,
-        dtype: str | None = None,
+        dtype: DType | None = None,
         max_file_bytes: int = 5_000_000_000,
         mapping: Mapping[str, str] | None = None,
         tensors: Iterable[CheckpointTensor] = (),
@@ -253,4 +259,5 @@ class Saving(BaseContext):
         )
         with self._states:
             self._require_states_gone("the values cannot be exported")
+            self._raise_dropped()
             call(lib.meron_checkpoint_export, self._handle, os.fsencode(folder), options)

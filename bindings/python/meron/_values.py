@@ -5,20 +5,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 # The operation that combines values.
+ReduceOp = Literal["sum", "mean", "max", "min"]
 REDUCE_OPS: dict[str, int] = {"sum": 0, "mean": 1, "max": 2, "min": 3}
 
 # Encoding of numbers that are sent between replicas; docs/plan.md has the details.
+Codec = Literal["none", "bf16", "int8", "int4"]
 CODECS: dict[str, int] = {"none": 0, "bf16": 1, "int8": 2, "int4": 3}
 
 # State of a unit on this rank.
+UnitState = Literal["partitioned", "gathering", "available", "updating"]
 UNIT_STATES: dict[str, int] = {"partitioned": 0, "gathering": 1, "available": 2, "updating": 3}
 
 # A state of an optimizer.
+OptimizerState = Literal["master", "exp_avg", "exp_avg_sq"]
 OPTIMIZER_STATES: dict[str, int] = {"master": 0, "exp_avg": 1, "exp_avg_sq": 2}
 
 # The interface that moves the bytes.
+IoBackend = Literal["auto", "io_uring", "threads"]
 IO_BACKENDS: dict[str, int] = {"auto": 0, "io_uring": 1, "threads": 2}
 
 

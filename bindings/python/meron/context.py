@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, SupportsIndex
 
+from meron._arguments import as_rank
 from meron._lifetime import Lifetime
 from meron._methods import ContextMethods
 from meron._native import (
@@ -25,16 +27,19 @@ from meron._native import (
 )
 from meron._optimizing import Optimizing
 from meron._saving import Saving
+from meron.device import Tier
+from meron.dtypes import DType
 from meron.flat import Destinations
-from meron.future import sweep
 from meron.gather import Gather
 from meron.group import Group
 from meron.param import Param, register
 from meron.plan import Plan, workload_of
 from meron.schedule import Schedule
 from meron.stats import Prediction, Stats
-from meron.unit import Unit, chosen_destinations, unit_table
+from meron.unit import Mode, Unit, chosen_destinations, unit_table
 from meron.update import Update
+
+logger = logging.getLogger("meron")
 
 
 class Context(Saving, Optimizing, ContextMethods):
@@ -80,7 +85,11 @@ class Context(Saving, Optimizing, ContextMethods):
         closing = self._closing()
         if closing is not None and self._lifetime is not None:
             closing()
+        for error in self._dropped.take_failures() if self._lifetime is not None else ():
+            logger.error("%s", error)
         self._lifetime = None
+        for watcher in tuple(self._watchers.values()):
+            watcher.context_closed()
 
     def __enter__(self) -> Context:
         self._require_open()
@@ -94,14 +103,30 @@ class Context(Saving, Optimizing, ContextMethods):
     ) -> None:
         """Closes the context.
 
+        Without an exception it waits for the last save first, and raises its error, or that of an
+        operation whose future was dropped, if no call has raised it yet.
+
         After an exception the arrays in its traceback may keep the library's side open for long:
         then the world is aborted, so that peers learn at once that this rank will not come.
         """
         lifetime = None if self._lifetime is None else weakref.ref(self._lifetime)
+        if value is None and lifetime is not None:
+            try:
+                self._end_dropped()
+            finally:
+                self.close()
+            return
         self.close()
         if value is not None and lifetime is not None and lifetime() is not None:
             reason = f"rank {self.rank} left its context by {type(value).__name__}: {value}"
             lib.meron_group_abort(self.world._handle, reason.encode("utf-8", "replace"), NULL)
+
+    def _end_dropped(self) -> None:
+        save = self._save()
+        if save is not None:
+            save.release()
+        self._raise_dropped()
+        self._dropped.raise_failure_of_save()
 
     # ---- Making things -------------------------------------------------------------------------
 
@@ -116,15 +141,16 @@ class Context(Saving, Optimizing, ContextMethods):
         Raises ArgumentError for a rank beyond the world or twice.
         Blocks if this rank is 1,024 calls ahead of a peer.
         """
-        table = new("int32_t[]", list(ranks))
+        table = new("int32_t[]", [as_rank(rank, "a group's rank") for rank in ranks])
         group = Group(self, lib.meron_group_create, self._handle, table, len(table))
         return group if group._handle.id else None
 
     def param(
         self,
         name: str,
-        shape: int | Sequence[int],
-        dtype: Any = "f32",
+        shape: SupportsIndex | Sequence[int],
+        dtype: DType = "f32",
+        *,
         frozen: bool = False,
         group: Group | None = None,
     ) -> Param:
@@ -142,7 +168,9 @@ class Context(Saving, Optimizing, ContextMethods):
         Raises ArgumentError, DuplicateError, MismatchError.
         Blocks if this rank is 1,024 calls ahead of a peer.
         """
-        return register(self, name, shape, dtype, frozen, group)
+        param = register(self, name, shape, dtype, frozen, group)
+        self._params[param.name] = param
+        return param
 
     def unit(self, name: str, params: Iterable[Param]) -> Unit:
         """Puts params together into a unit, and reserves the memory that the plan gives it here.
@@ -156,21 +184,35 @@ class Context(Saving, Optimizing, ContextMethods):
         Raises DuplicateError, OutOfMemoryError (with figures), ArgumentError, GroupError.
         Blocks if this rank is 1,024 calls ahead of a peer.
         """
-        return Unit(self, name, params)
+        unit = Unit(self, name, params)
+        self._units[unit.name] = unit
+        return unit
+
+    @property
+    def params(self) -> dict[str, Param]:
+        """The params by name. Those that nothing holds any more, and those of destroyed units, are
+        left out."""
+        return dict(self._params)
+
+    @property
+    def units(self) -> dict[str, Unit]:
+        """The units by name, as `params`."""
+        return dict(self._units)
 
     def gather(
         self,
         units: Iterable[Unit],
-        mode: str = "view",
+        mode: Mode = "view",
+        *,
         into: Destinations | None = None,
-        tier: str = "device",
+        tier: Tier = "device",
         stream: int = 0,
     ) -> Gather:
         """Gathers several units as one operation; else as Unit.gather."""
         units = tuple(units)
-        table, count = unit_table(units)
-        into = chosen_destinations(units, mode, into)
-        return Gather(self, table, count, into, tier, stream)._full()
+        table, _ = unit_table(units)
+        wanted = chosen_destinations(units, mode, into)
+        return Gather(self, units, table, wanted, tier, stream)._full()
 
     def update(self, units: Iterable[Unit]) -> Update:
         """Opens units for writing: `with ctx.update([unit]) as update: ...`. See Update."""
@@ -180,12 +222,13 @@ class Context(Saving, Optimizing, ContextMethods):
     def schedule(
         self,
         units: Iterable[Unit],
+        *,
         prefetch_elements: int | None = None,
         max_live_elements: int | None = None,
         max_reuse_elements: int | None = None,
         persist_elements: int | None = None,
         persist_total_elements: int | None = None,
-        tier: str = "host",
+        tier: Tier = "host",
         stream: int = 0,
     ) -> Schedule:
         """A schedule of some units: gathers ahead along the order of the pass before.
@@ -266,6 +309,7 @@ class Context(Saving, Optimizing, ContextMethods):
             ArgumentError, DuplicateError, GroupError.
         """
         self._require_open()
+        self._raise_dropped()
         table, count = unit_table(units)
         norm: float = receive("double *", lib.meron_gradient_clip, table, count, max_norm)
         return norm
@@ -279,8 +323,7 @@ class Context(Saving, Optimizing, ContextMethods):
         between. Computes, but never blocks on peers. Errors as Future.wait.
         """
         call(lib.meron_context_progress, self._handle)
-        if self._abandoned:
-            sweep(self._abandoned)
+        self._dropped.sweep()
 
     def stats(self) -> Stats:
         """The counters. Never blocks."""
@@ -290,7 +333,7 @@ class Context(Saving, Optimizing, ContextMethods):
         held = self._caller_gradients()
         return Stats(*(getattr(out, name) for name in counted), *(held() if held else ()))
 
-    def predict(self, micro_batches: int = 1, gathers_per_micro_batch: int = 2) -> Prediction:
+    def predict(self, micro_batches: int = 1, *, gathers_per_micro_batch: int = 2) -> Prediction:
         """The plan's predictions for this rank and its current units.
 
         The counters of `stats` grow by exactly these bytes per step of that workload.
@@ -300,6 +343,7 @@ class Context(Saving, Optimizing, ContextMethods):
         call(lib.meron_context_predict, out, self._handle, workload)
         return Prediction(*(getattr(out, each.name) for each in dataclasses.fields(Prediction)))
 
-    def flight_record(self) -> Any:
+    def flight_record(self) -> dict[str, Any]:
         """The last operations of every rank, from the library's JSON. Works when broken, too."""
-        return take_json(lib.meron_context_flight_record, self._handle)
+        record: dict[str, Any] = take_json(lib.meron_context_flight_record, self._handle)
+        return record

@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, SupportsIndex
 
 from meron import errors
+from meron._arguments import as_shape
 from meron._capsule import CUDA, borrow
 from meron._finalizers import called_back
 from meron._native import ffi, initial, lib
-from meron.dtypes import SIZES, dtype_name
+from meron.dtypes import NUMPY, SIZES, DType, DTypeName, dtype_name
 
 TIERS = {"device": lib.MERON_TIER_DEVICE, "host": lib.MERON_TIER_HOST}
-TYPESTR = {"<f4": "f32", "<f2": "f16"}  # the interface of CUDA arrays cannot name bfloat16
+Tier = Literal["device", "host"]
+TYPESTR: dict[str, DTypeName] = {
+    "<f4": "f32",
+    "<f2": "f16",
+}  # the interface of CUDA arrays cannot name bfloat16
 
 
 class DeviceArray:
@@ -26,22 +31,29 @@ class DeviceArray:
     Attributes:
         pointer: the address of the first element. Nothing can check that it is valid.
         shape:   of the tensor; () is a scalar.
-        dtype:   "f32", "bf16" or "f16".
+        dtype:   NumPy's type of its elements; of bf16, `meron.bfloat16`.
+        dtype_name: "f32", "bf16" or "f16".
         keep:    what keeps the memory, or None.
     """
 
-    __slots__ = ("dtype", "keep", "pointer", "shape")
+    __slots__ = ("dtype", "dtype_name", "keep", "pointer", "shape")
 
     def __init__(
-        self, pointer: int, shape: int | Sequence[int], dtype: Any = "f32", keep: Any = None
+        self,
+        pointer: int,
+        shape: SupportsIndex | Sequence[int],
+        dtype: DType = "f32",
+        *,
+        keep: Any = None,
     ) -> None:
         self.pointer = pointer
-        self.shape: tuple[int, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
-        self.dtype: str = dtype_name(dtype)
+        self.shape: tuple[int, ...] = as_shape(shape)
+        self.dtype_name: DTypeName = dtype_name(dtype)
+        self.dtype = NUMPY[self.dtype_name]
         self.keep = keep
 
     def __repr__(self) -> str:
-        return f"<meron.DeviceArray at {self.pointer:#x}: {self.dtype} {self.shape}>"
+        return f"<meron.DeviceArray at {self.pointer:#x}: {self.dtype_name} {self.shape}>"
 
     @property
     def size(self) -> int:
@@ -54,7 +66,7 @@ class DeviceArray:
     @property
     def nbytes(self) -> int:
         """Bytes of the elements."""
-        return self.size * int(SIZES[self.dtype])
+        return self.size * int(SIZES[self.dtype_name])
 
 
 def device_array(value: Any, stream: int, what: str, device: str) -> DeviceArray | None:
@@ -77,7 +89,7 @@ def device_array(value: Any, stream: int, what: str, device: str) -> DeviceArray
         except TypeError:  # from before version 1
             capsule = value.__dlpack__(stream=to)
         tensor = borrow(capsule, what)
-        return DeviceArray(tensor.address, tensor.shape, tensor.dtype, (capsule, value))
+        return DeviceArray(tensor.address, tensor.shape, tensor.dtype, keep=(capsule, value))
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is None:
         return None
@@ -90,7 +102,7 @@ def device_array(value: Any, stream: int, what: str, device: str) -> DeviceArray
         if size != 1 and stride != step:
             raise errors.argument(f"{what} is not contiguous", subject=what)
         step *= size
-    return DeviceArray(int(interface["data"][0]), shape, dtype, value)
+    return DeviceArray(int(interface["data"][0]), shape, dtype, keep=value)
 
 
 def require_device(device: str, what: str) -> None:
@@ -112,7 +124,7 @@ def stream_pointer(stream: int) -> Any:
     return ffi.cast("void *", stream)
 
 
-def tier_code(tier: str) -> int:
+def tier_code(tier: Tier) -> int:
     if tier not in TIERS:
         raise errors.argument(f"unknown tier {tier!r}: device and host are known")
     return int(TIERS[tier])

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from meron._base_context import BaseContext
-from meron._capsule import NAME, destructor, new_capsule
+from meron._capsule import NAME, copied, destructor, new_capsule
 from meron._native import ffi
+from meron.dtypes import NUMPY, Array, DTypeName
 from meron.param import Param
 
 CPU = (1, 0)  # kDLCPU, device 0
@@ -22,6 +23,8 @@ class TensorSource(Protocol):
 
     def wait_stream(self, stream: int = 0, timeout: float | None = None) -> bool: ...
 
+    def __getitem__(self, param: Param) -> Array: ...
+
     def _pointer(self, param: Param) -> int: ...
 
     def _managed_tensor(self, param: Param) -> Any: ...
@@ -34,15 +37,21 @@ class ReducedTensor:
 
     Attributes:
         shape: one size, that of `param.shard_range`.
-        dtype: "f32".
+        dtype: numpy.float32.
+        dtype_name: "f32".
     """
 
-    __slots__ = ("_lend", "dtype", "shape")
+    __slots__ = ("_lend", "_read", "dtype", "dtype_name", "shape")
 
-    def __init__(self, lend: Callable[[], Any], param: Param) -> None:
+    def __init__(self, lend: Callable[[], Any], read: Callable[[], Array], param: Param) -> None:
         self._lend = lend
+        self._read = read
         self.shape: tuple[int, ...] = (len(param.shard_range),)
-        self.dtype: str = "f32"
+        self.dtype_name: DTypeName = "f32"
+        self.dtype = NUMPY["f32"]
+
+    def __repr__(self) -> str:
+        return f"<meron.ReducedTensor: {self.dtype_name} {self.shape}>"
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return CPU
@@ -58,18 +67,18 @@ class ReducedTensor:
         """A capsule with a DLManagedTensorVersioned.
 
         Raises:
-            BufferError: the consumer knows only DLPack before 1.0, or wants a copy, a stream or
-            another device.
+            BufferError: the consumer knows only DLPack before 1.0, or wants a stream or another
+            device.
             StateError: the gradient is not reduced any more, or in use by a step.
         """
         if max_version is None or max_version[0] < 1:
             raise BufferError("DLPack 1.0 or later is needed, as NumPy 2.1 and later have it")
         if stream is not None:
             raise BufferError("memory of the CPU has no streams: pass stream=None")
-        if copy:
-            raise BufferError("no copy is made here: copy the imported tensor")
         if dl_device is not None and tuple(dl_device) != CPU:
             raise BufferError(f"the tensor is on the CPU, not on device {dl_device}")
+        if copy:
+            return copied(self._read(), self.dtype_name)
         address = int(ffi.cast("uintptr_t", self._lend()))
         return new_capsule(address, NAME, destructor)
 
@@ -79,16 +88,21 @@ class DLPackTensor:
 
     Attributes:
         shape: of the whole tensor; () is a scalar.
-        dtype: "f32", "bf16" or "f16".
+        dtype: NumPy's type of its elements; of bf16, `meron.bfloat16`.
+        dtype_name: "f32", "bf16" or "f16".
     """
 
-    __slots__ = ("_gather", "_param", "dtype", "shape")
+    __slots__ = ("_gather", "_param", "dtype", "dtype_name", "shape")
 
     def __init__(self, gather: TensorSource, param: Param) -> None:
         self._gather = gather
         self._param = param
         self.shape: tuple[int, ...] = param.shape
-        self.dtype: str = param.dtype
+        self.dtype_name = param.dtype_name
+        self.dtype = param.dtype
+
+    def __repr__(self) -> str:
+        return f"<meron.DLPackTensor of {self._param.name!r}: {self.dtype_name} {self.shape}>"
 
     @property
     def pointer(self) -> int:
@@ -117,7 +131,7 @@ class DLPackTensor:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A capsule with a DLManagedTensorVersioned, read-only.
+        """A capsule with a DLManagedTensorVersioned, read-only; writable with `copy`.
 
         Args:
             stream: of a CUDA device, the consumer's: it waits for the values. None and 1 are the
@@ -126,7 +140,7 @@ class DLPackTensor:
 
         Raises:
             BufferError: the consumer knows only DLPack before 1.0, which cannot say that memory is
-            read-only, or wants a copy or another device.
+            read-only, or wants another device, or a copy in a CUDA device's memory.
             StaleError: the gather was released.
         """
         if max_version is None or max_version[0] < 1:
@@ -137,11 +151,13 @@ class DLPackTensor:
         remote = self._gather._remote
         if stream is not None and not remote:
             raise BufferError("memory of the CPU has no streams: pass stream=None")
-        if copy:
-            raise BufferError("no copy is made here: copy the imported tensor")
+        if copy and remote:
+            raise BufferError("no copy is made on the device: copy the imported tensor")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             place = "on the CPU" if not remote else f"on device {self.__dlpack_device__()}"
             raise BufferError(f"the tensor is {place}, not on device {dl_device}")
+        if copy:
+            return copied(self._gather[self._param], self.dtype_name)
         if remote and stream != -1:
             self._gather.wait_stream(0 if stream in (None, 1) else stream)
         managed = self._gather._managed_tensor(self._param)

@@ -9,7 +9,8 @@ uint16 holds whole numbers, as for NumPy, whatever is installed.
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import Any, Literal, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ from meron import errors
 from meron._native import lib
 
 Array = npt.NDArray[Any]
+# Element types: their short names, NumPy's names of them, and types of NumPy.
+DTypeName = Literal["f32", "bf16", "f16"]
+DType = Union[DTypeName, Literal["float32", "bfloat16", "float16"], "np.dtype[Any]", "type[Any]"]
 
 BITS: np.dtype[Any] = np.dtype([("bf16", "<u2")])
 
@@ -28,18 +32,18 @@ try:
 except ImportError:
     bfloat16 = BITS
 
-CODES = {"f32": lib.MERON_F32, "bf16": lib.MERON_BF16, "f16": lib.MERON_F16}
+CODES: dict[DTypeName, int] = {"f32": lib.MERON_F32, "bf16": lib.MERON_BF16, "f16": lib.MERON_F16}
 # Those that only an all-reduce takes, by NumPy's names.
 NUMBERS = {"f8": int(lib.MERON_F64), "i8": int(lib.MERON_I64)}
 NAMES = {code: name for name, code in CODES.items()}
 SIZES = {name: lib.meron_dtype_size(code) for name, code in CODES.items()}
 # The types of the arrays that the library's memory is shown as.
-NUMPY: dict[str, np.dtype[Any]] = {
+NUMPY: dict[DTypeName, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
     "bf16": bfloat16,
     "f16": np.dtype(np.float16),
 }
-ALIASES = {
+ALIASES: dict[str, DTypeName] = {
     **{name: name for name in CODES},
     "float32": "f32",
     "bfloat16": "bf16",
@@ -47,11 +51,16 @@ ALIASES = {
 }
 
 
-def dtype_name(dtype: Any) -> str:
-    """ "f32", "bf16" or "f16" for such a name, NumPy's name of it, or a NumPy type."""
-    if not isinstance(dtype, str) and np.dtype(dtype) == BITS:
-        return "bf16"
-    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+def dtype_name(dtype: DType) -> DTypeName:
+    """ "f32", "bf16" or "f16" for such a name, NumPy's name, or a type of NumPy or PyTorch."""
+    if isinstance(dtype, str):
+        name: str = dtype
+    else:
+        try:
+            kind = np.dtype(dtype)
+            name = "bf16" if kind == BITS else kind.name
+        except TypeError:  # of PyTorch, such as torch.bfloat16
+            name = str(dtype).removeprefix("torch.")
     if name not in ALIASES:
         raise errors.argument(f"unknown dtype {dtype!r}: f32, bf16 and f16 are known")
     return ALIASES[name]
@@ -100,12 +109,23 @@ def as_numbers(value: npt.ArrayLike, name: str) -> Array:
             subject=name,
             advice="Pass array.filled(...) of it.",
         )
-    array = np.asarray(value)
+    array = as_array(value)
     if code_of_array(array) is None and array.dtype.kind not in "fiub":
         raise errors.argument(
             f"{name}: an array of {array.dtype} holds no real numbers", subject=name
         )
     return array
+
+
+def as_array(value: Any) -> Array:
+    """numpy.asarray, also of tensors of PyTorch in bf16, and of such that require a gradient."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    tensor = value.detach()
+    if tensor.dtype is torch.bfloat16:
+        return np.asarray(tensor.view(torch.int16).numpy().view(bfloat16))
+    return np.asarray(tensor)
 
 
 def narrowed(array: Array, name: str, exact_range: bool) -> npt.NDArray[np.float32]:
@@ -129,13 +149,6 @@ def require_no_references(dtype: np.dtype[Any], what: str) -> None:
         )
 
 
-def as_flag(value: bool, name: str) -> bool:
-    """A bool. TypeError for what is only true or false by its content, such as "no"."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} is True or False, not {value!r}")
-    return bool(value)
-
-
 def require_shape(found: tuple[int, ...], shape: tuple[int, ...], name: str) -> None:
     """ArgumentError unless an array has the tensor's shape."""
     if found != shape:
@@ -149,7 +162,12 @@ def require_shape(found: tuple[int, ...], shape: tuple[int, ...], name: str) -> 
 def require_writable(array: Array, what: str) -> None:
     """ArgumentError or TypeError unless the library may write to the array's memory in order."""
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"{what} must be a NumPy array, not {type(array).__name__}")
+        raise TypeError(
+            f"{what} must be a NumPy array, not a {type(array).__name__}. numpy.asarray(...) of a "
+            "tensor in the host's memory shares that memory"
+        )
+    if isinstance(array, np.ma.MaskedArray):
+        raise errors.argument(f"{what} is a masked array", advice="Pass array.filled(...) of it.")
     require_no_references(array.dtype, what)
     if not array.flags.c_contiguous:
         raise errors.argument(
@@ -173,7 +191,7 @@ def to_float32(array: Array) -> npt.NDArray[np.float32]:
     return array.astype(np.float32)
 
 
-def from_float32(array: npt.ArrayLike, dtype: str | Any) -> Array:
+def from_float32(array: npt.ArrayLike, dtype: DType) -> Array:
     """Values rounded to `dtype` (to nearest, ties to even), as a new array of the same shape.
 
     For "bf16" the array is of `meron.bfloat16`.

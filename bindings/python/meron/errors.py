@@ -6,7 +6,8 @@
 lacks something, nothing was changed. `GroupError`: the group is broken on all of its ranks.
 `ContextError`: the context is unusable. If Python has an exception for the same thing the class
 is one of those too: `except ValueError` catches an `ArgumentError`, `except TimeoutError` a
-`DeadlineError`.
+`DeadlineError`, `except FileNotFoundError` a `NotFoundError`, and `except RuntimeError` a
+`StateError` and a `GroupError`. Those that are an OSError have its `errno`.
 """
 
 from __future__ import annotations
@@ -55,19 +56,19 @@ class ArgumentError(CallError, ValueError):
     status, name = -100, "MERON_E_ARGUMENT"
 
 
-class HandleError(CallError):
+class HandleError(CallError, RuntimeError):
     """A null handle, of another kind, or of another context."""
 
     status, name = -101, "MERON_E_HANDLE"
 
 
-class StaleError(CallError):
+class StaleError(CallError, RuntimeError):
     """A handle whose object was released or closed."""
 
     status, name = -102, "MERON_E_STALE"
 
 
-class StateError(CallError):
+class StateError(CallError, RuntimeError):
     """The call is valid, but not in the object's present state."""
 
     status, name = -103, "MERON_E_STATE"
@@ -115,7 +116,7 @@ class InputOutputError(ResourceError, OSError):
     status, name = -201, "MERON_E_IO"
 
 
-class NotFoundError(ResourceError, LookupError):
+class NotFoundError(ResourceError, FileNotFoundError, LookupError):
     """A file or a key does not exist."""
 
     status, name = -202, "MERON_E_NOT_FOUND"

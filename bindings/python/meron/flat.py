@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Union
 
 from meron._native import call, lib, sized
-from meron.dtypes import NAMES
+from meron.dtypes import NAMES, NUMPY, DTypeName
 from meron.param import Param
 
 
@@ -25,14 +25,25 @@ class Flat:
     Attributes:
         name:   "flat 0 of layer", for messages.
         index:  in `Unit.flats`.
-        dtype:  "f32", "bf16" or "f16".
+        dtype:  NumPy's type of its elements; of bf16, `meron.bfloat16`.
+        dtype_name: "f32", "bf16" or "f16".
         frozen: True if its params are frozen.
         size:   elements, with the padding behind each param.
         shape:  (size,)
         ranges: for each of its params, the elements of the flat that are the param's, row-major.
     """
 
-    __slots__ = ("_unit", "dtype", "frozen", "index", "name", "ranges", "shape", "size")
+    __slots__ = (
+        "_unit",
+        "dtype",
+        "dtype_name",
+        "frozen",
+        "index",
+        "name",
+        "ranges",
+        "shape",
+        "size",
+    )
 
     def __init__(
         self, unit: Any, unit_name: str, index: int, ranges: Mapping[Param, range]
@@ -42,18 +53,27 @@ class Flat:
         self._unit = unit  # its handle
         self.name = f"flat {index} of {unit_name}"
         self.index = index
-        self.dtype: str = NAMES[info.dtype]
+        self.dtype_name: DTypeName = NAMES[info.dtype]
+        self.dtype = NUMPY[self.dtype_name]
         self.frozen = bool(info.frozen)
         self.size: int = info.elements
         self.shape: tuple[int, ...] = (self.size,)
         self.ranges = ranges
 
     def __repr__(self) -> str:
-        return f"<meron.Flat {self.name!r}: {self.dtype} {self.shape}, {len(self.ranges)} params>"
+        return (
+            f"<meron.Flat {self.name!r}: {self.dtype_name} {self.shape}, {len(self.ranges)} params>"
+        )
 
 
-# Arrays to gather into, by param or flat. (A Mapping's keys are of one type alone.)
-Destinations = Union[Mapping[Param, Any], Mapping[Flat, Any], Mapping["Param | Flat", Any]]
+# Arrays to gather into, by param, its name or flat. (A Mapping's keys are of one type alone.)
+Destinations = Union[
+    Mapping[Param, Any],
+    Mapping[str, Any],
+    Mapping[Flat, Any],
+    Mapping["Param | Flat", Any],
+    Mapping["Param | Flat | str", Any],
+]
 
 
 def flats_of(unit: Any, unit_name: str, params: Iterable[Param]) -> tuple[Flat, ...]:

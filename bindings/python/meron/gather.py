@@ -8,34 +8,38 @@ for the object, none for errors (slots for them are reused).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from meron import errors
 from meron._base_context import BaseContext
+from meron._by_name import ByName, HasParams, named_params
 from meron._memory import as_array, byte_count
 from meron._native import (
     DEFAULT_TIMEOUT,
     ERROR_OUT,
     NULL,
     TYPES,
+    Shared,
     call,
     ffi,
+    finalizer,
     initial,
     interrupts,
     lib,
     nanoseconds,
     new,
+    nothing,
     receive,
-    refuse_copy,
     settle,
 )
-from meron.device import DeviceArray, device_array, stream_pointer, tier_code
+from meron.device import DeviceArray, Tier, device_array, stream_pointer, tier_code
 from meron.dlpack import DLPackTensor
-from meron.dtypes import NUMPY, require_writable
+from meron.dtypes import Array, require_writable
 from meron.flat import Flat
-from meron.param import Param, require_param
+from meron.param import Param
 
 GATHER_OUT = TYPES["meron_future *"]
 gather_begin = lib.meron_gather_begin
@@ -56,11 +60,13 @@ def take_slot() -> Any:
         return new(ERROR_OUT)
 
 
-class Gather:
+class Gather(Shared, ByName[Array]):
     """Units on their way to full, then leased. Made by `Unit.gather` and `Context.gather`.
 
-    A context manager: entering waits until the tensors are full, leaving releases them.
-    `gather[param]` is the whole tensor.
+    A context manager: entering waits until the tensors are full, leaving releases them. In an event
+    loop of asyncio, `await gather` waits.
+    `gather[param]` is the whole tensor, and so is `gather["name"]`: a gather is a mapping of the
+    names of its params to their tensors, so `dict(gather)` and `gather.items()` work.
 
     An array keeps the gather, and with it the lease, alive: without an explicit release the memory
     stays valid for as long as any array of it lives. After `release` (or the end of the `with`)
@@ -71,29 +77,40 @@ class Gather:
     without the host, and `release_on_stream` releases them when a stream is done with them.
     """
 
-    __slots__ = ("__weakref__", "_context", "_handle", "_into", "_ready", "_remote")
+    __slots__ = (
+        "__weakref__",
+        "_context",
+        "_finalize",
+        "_handle",
+        "_into",
+        "_ready",
+        "_remote",
+        "_units",
+    )
 
     _handle: Any
-    # For finalizers that run when this module is gone already.
-    _release_function = gather_release
-    _null = NULL
+    __del__: Any = finalizer("_finalize")
 
     def __init__(
         self,
         context: BaseContext,
-        units: Any,
-        count: int,
+        units: Sequence[HasParams],
+        table: Any,
         into: Mapping[Param | Flat, Any] | None,
-        tier: str = "device",
+        tier: Tier = "device",
         stream: int = 0,
     ) -> None:
+        """`table` has the handles of the units."""
         self._handle = None
         self._context = context
+        self._units = units
         self._into = into
         self._ready = False
         self._remote = False  # where NumPy cannot read
         if context._lifetime is None:
             raise errors.ClosedError("the context was closed")
+        if context._dropped:
+            context._raise_dropped()
         if into is not None:
             options, _tables = destinations(context, into, stream)
         elif tier == "device":
@@ -104,10 +121,15 @@ class Gather:
         out = new(GATHER_OUT)
         slot = take_slot()
         self._handle = out[0]  # before the call, as in Owner._receive
-        status = gather_begin(out, units, count, options, slot)
+        self._finalize: Callable[[], Any] = partial(gather_release, self._handle, NULL)
+        status = gather_begin(out, table, len(units), options, slot)
         if status < 0 or interrupts:
             settle(status, slot)
         spare_slots.append(slot)
+
+    def __repr__(self) -> str:
+        state = "released" if self._handle is None else "full" if self._ready else "under way"
+        return f"<meron.Gather of {len(self)} params, {state}>"
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the tensors are full.
@@ -134,6 +156,13 @@ class Gather:
         spare_slots.append(slot)
         self._ready = not status
         return self._ready
+
+    def __await__(self) -> Generator[Any, None, Gather]:
+        """Waits in the running loop of asyncio, and returns the gather. Raises as `wait`."""
+        from meron._awaiting import until  # asyncio takes longer to import than all of this package
+
+        yield from until(self._context, self.ready).__await__()
+        return self
 
     def wait_stream(self, stream: int = 0, timeout: float | None = None) -> bool:
         """Makes a stream wait until the tensors are full on the device.
@@ -168,34 +197,36 @@ class Gather:
             self._ready = call(gather_poll, self._handle) == 0
         return self._ready
 
-    def __getitem__(self, param: Param) -> Any:
-        """The whole tensor of `param`, with the param's shape and dtype.
+    def __getitem__(self, param: Param | str) -> Array:
+        """The whole tensor of `param`, or of the param of that name, with its shape and dtype.
 
         A read-only view of the values' memory, without a copy: a write raises ValueError, under
         every plan. PyTorch ignores that, as do pointers and np.add.at: a write to
         torch.from_numpy(view) ends the process by a segmentation fault (torch.tensor(view) copies),
         and no rank sees it. With mode "copy" or `into`
         the array that the values were gathered into, or the part of a flat's array that is the
-        param's. In a CUDA device's memory, a DLPackTensor for
-        `torch.from_dlpack` and its kin; NumPy cannot read there.
+        param's. In a CUDA device's memory, whatever the
+        type says, a DLPackTensor for `torch.from_dlpack` and its kin; NumPy cannot read there.
 
         Raises:
             StateError: it is not full yet. StaleError: it was released. ArgumentError: the param
-            is not in this gather.
+            is not in this gather (also a KeyError for a name).
         """
-        require_param(param)
+        if not isinstance(param, Param):
+            param = self._find(param)
         if self._into is not None and self._ready:
-            return destination_of(param, self._into)
+            array: Array = destination_of(param, self._into)
+            return array
         if self._handle is None:
             raise released()
         view = new("meron_view *")
         call(lib.meron_gather_view, view, self._handle, param._handle)
         if self._remote:
-            return DLPackTensor(self, param)
+            return DLPackTensor(self, param)  # type: ignore[return-value]
         self._settle()
         return as_array(view, param.shape, (self, *param._keep()))
 
-    def dlpack(self, param: Param) -> DLPackTensor:
+    def dlpack(self, param: Param | str) -> DLPackTensor:
         """The whole tensor of `param` for `torch.from_dlpack`, `numpy.from_dlpack` and their kin.
 
         No copy is made. It is read-only; PyTorch ignores that, and a write to its tensor ends the
@@ -208,7 +239,7 @@ class Gather:
         """
         if self._handle is None:
             raise released()
-        return DLPackTensor(self, param)
+        return DLPackTensor(self, self._find(param))
 
     def release(self) -> None:
         """Gives the leases back; doing so twice is fine. Never blocks."""
@@ -216,6 +247,7 @@ class Gather:
         if handle is not None:
             gather_release(handle, NULL)
             self._handle = None
+            self._finalize = nothing
 
     def release_on_stream(self, stream: int = 0) -> None:
         """As `release`, but work queued on a stream so far may still use the views.
@@ -231,6 +263,7 @@ class Gather:
         if handle is not None:
             call(lib.meron_gather_release_on_stream, handle, stream_pointer(stream))
             self._handle = None
+            self._finalize = nothing
 
     def __enter__(self) -> Gather:
         if not self._ready:
@@ -247,14 +280,13 @@ class Gather:
         if handle is not None:
             gather_release(handle, NULL)
             self._handle = None
+            self._finalize = nothing
 
-    def __del__(self) -> None:
-        handle = self._handle
-        if handle is not None:
-            self._release_function(handle, self._null)
-            self._handle = None
-
-    __reduce_ex__ = refuse_copy
+    def _params_by_name(self) -> dict[str, Param]:
+        if self._into is None:
+            return named_params(self._units)
+        params = (each.ranges if isinstance(each, Flat) else (each,) for each in self._into)
+        return {param.name: param for group in params for param in group}
 
     def _full(self) -> Gather:
         """Waits; releases the leases if that fails, because the caller has no gather to release
@@ -306,8 +338,8 @@ def destination_of(param: Param, into: Mapping[Param | Flat, Any]) -> Any:
         if isinstance(flat, Flat) and param in flat.ranges:
             place = flat.ranges[param]
             if isinstance(array, DeviceArray):
-                address = array.pointer + byte_count(flat.dtype, place.start)
-                return DeviceArray(address, param.shape, param.dtype, array)
+                address = array.pointer + byte_count(flat.dtype_name, place.start)
+                return DeviceArray(address, param.shape, param.dtype_name, keep=array)
             return array[place.start : place.stop].reshape(param.shape)
     raise errors.argument(f"{param.name} is not in this gather", subject=param.name)
 
@@ -318,12 +350,10 @@ def destinations(
     """Options for a gather into the caller's arrays, and the tables that they point to."""
     params, flats = [], []
     for wanted, array in into.items():
-        if not isinstance(wanted, Flat):
-            require_param(wanted)
         address = checked_address(wanted, array, stream, context.device)
         item = {
             "data": ffi.cast("void *", address),
-            "bytes": byte_count(wanted.dtype, wanted.size),
+            "bytes": byte_count(wanted.dtype_name, wanted.size),
         }
         if isinstance(wanted, Flat):
             flats.append({"unit": wanted._unit, "flat": wanted.index, **item})
@@ -343,19 +373,19 @@ def checked_address(wanted: Param | Flat, array: Any, stream: int, device: str) 
     what = f"the destination of {wanted.name}"
     on_device = device_array(array, stream, what, device)
     if on_device is not None:
-        if on_device.shape != wanted.shape or on_device.dtype != wanted.dtype:
+        if on_device.shape != wanted.shape or on_device.dtype_name != wanted.dtype_name:
             raise errors.argument(
-                f"{wanted.name} is {wanted.dtype} of shape {wanted.shape}, "
-                f"its destination {on_device.dtype} of shape {on_device.shape}",
+                f"{wanted.name} is {wanted.dtype_name} of shape {wanted.shape}, "
+                f"its destination {on_device.dtype_name} of shape {on_device.shape}",
                 subject=wanted.name,
             )
         return on_device.pointer
     require_writable(array, what)
-    if array.shape != wanted.shape or array.dtype != NUMPY[wanted.dtype]:
+    if array.shape != wanted.shape or array.dtype != wanted.dtype:
         raise errors.argument(
-            f"{wanted.name} is {NUMPY[wanted.dtype]} of shape {wanted.shape}, "
+            f"{wanted.name} is {wanted.dtype} of shape {wanted.shape}, "
             f"its destination {array.dtype} of shape {array.shape}",
             subject=wanted.name,
-            advice=f"Make it by numpy.empty(shape, {TYPE_NAMES[wanted.dtype]}).",
+            advice=f"Make it by numpy.empty(shape, {TYPE_NAMES[wanted.dtype_name]}).",
         )
     return int(array.ctypes.data)

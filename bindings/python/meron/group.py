@@ -7,19 +7,25 @@ every call, and ranks that diverge get a MismatchError that names both calls.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar, overload
+
+import numpy as np
 
 from meron import errors
+from meron._arguments import as_rank
 from meron._base_context import BaseContext
 from meron._methods import GroupMethods
 from meron._native import NULL, Owner, call, ffi, lib, receive, text
 from meron._values import REDUCE_OPS as OPERATIONS
+from meron._values import ReduceOp
 from meron.dtypes import NUMBERS, Array, code_of_array, require_writable
 from meron.future import Future, begin
 
+Number = TypeVar("Number", bound=np.generic)
 
-def operation_code(op: str) -> int:
-    if op not in OPERATIONS:
+
+def operation_code(op: ReduceOp) -> int:
+    if not isinstance(op, str) or op not in OPERATIONS:
         raise errors.argument(f"unknown reduction {op!r}: {', '.join(OPERATIONS)} are known")
     return OPERATIONS[op]
 
@@ -83,30 +89,61 @@ class Group(GroupMethods, Owner):
         data = ffi.cast("void *", array.ctypes.data)
         handle = self._for_call()
         return begin(
-            self._context, lib.meron_broadcast_begin, handle, data, array.nbytes, root, keep=array
+            self._context,
+            lib.meron_broadcast_begin,
+            handle,
+            data,
+            array.nbytes,
+            as_rank(root, "root"),
+            keep=array,
         )
 
-    def all_reduce(self, array: Array, op: str = "sum") -> Array:
+    @overload
+    def all_reduce(self, array: int, op: ReduceOp = "sum") -> int: ...
+
+    @overload
+    def all_reduce(self, array: float, op: ReduceOp = "sum") -> float: ...
+
+    @overload
+    def all_reduce(self, array: Number, op: ReduceOp = "sum") -> Number: ...
+
+    @overload
+    def all_reduce(self, array: Array, op: ReduceOp = "sum") -> Array: ...
+
+    def all_reduce(self, array: Any, op: ReduceOp = "sum") -> Any:
         """Combines the arrays of all ranks element by element, in place; waits for it.
+
+        A number, such as a loss, is combined as an array of one: the result is returned.
 
         Values are combined in the order of the ranks: every rank gets the same bits in every run.
         Sums of 16-bit elements are in f32. Made for small arrays such as losses, metrics and
         counts; gradients go by `Unit.reduce`.
 
         Args:
-            array: contiguous and writable, of f32, bf16, f16, float64 or int64; dtype, size and op
-                are equal on all ranks.
+            array: contiguous and writable, of f32, bf16, f16, float64 or int64; or a number: an int
+                is an int64, a float a float64, and one of NumPy has its own type. Dtype, size and
+                op are equal on all ranks.
             op: "sum", "mean" (not of int64), "max" or "min"; the last two are NaN if a rank's value
                 is.
 
         Returns:
-            The same array. Errors as Future.wait, and ArgumentError; MismatchError names both calls
-            of ranks that differ.
+            The same array, or a number of the same type. Errors as Future.wait, and ArgumentError;
+            MismatchError names both calls of ranks that differ.
         """
+        if isinstance(array, (int, float, np.generic)):
+            return self._all_reduce_number(array, op)
         self.all_reduce_begin(array, op).wait()
         return array
 
-    def all_reduce_begin(self, array: Array, op: str = "sum") -> Future:
+    def _all_reduce_number(self, number: Any, op: ReduceOp) -> Any:
+        try:
+            array = np.array(number, np.int64 if isinstance(number, int) else None)
+        except OverflowError:
+            raise errors.argument(f"{number} does not fit 64 bits") from None
+        self.all_reduce_begin(array, op).wait()
+        return array[()] if isinstance(number, np.generic) else array.item()
+
+    def all_reduce_begin(self, array: Array, op: ReduceOp = "sum") -> Future:
         """Begins an all-reduce; `array` is kept alive, and not to be touched, until its end."""
         require_writable(array, "array")
         code = code_of_array(array)

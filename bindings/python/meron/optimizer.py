@@ -12,7 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from meron import errors
+from meron._arguments import set_number
 from meron._base_context import BaseContext
+from meron._by_name import find, named_params
+from meron._dropped import STEP
 from meron._interrupts import Interrupts
 from meron._loans import Loans
 from meron._methods import OptimizerMethods
@@ -29,6 +32,7 @@ from meron._native import (
     sized,
 )
 from meron._values import OPTIMIZER_STATES as STATES
+from meron._values import OptimizerState
 from meron.dtypes import as_float32
 from meron.future import Future
 from meron.param import Param, handles_of
@@ -70,7 +74,8 @@ class Optimizer(OptimizerMethods, Owner):
         if "betas" in values:
             options.beta1, options.beta2 = two_betas(values.pop("betas"))
         for name, value in values.items():
-            setattr(options, name, value)
+            set_number(options, name, value)
+        self._max_norm = float(options.max_norm)
         self._loans = Loans()
         context._state_loans.add(self._loans)
         self._step: Future | None = None  # of `step`, until a wait has seen its end
@@ -129,7 +134,11 @@ class Optimizer(OptimizerMethods, Owner):
         return ended
 
     def step_begin(self) -> Future:
-        """Begins a step; the future's wait raises NonFiniteError. Other errors as `step`."""
+        """Begins a step; the future's wait raises NonFiniteError. Other errors as `step`.
+
+        If the future is dropped, the next call that begins an operation waits for the step, and
+        raises its error.
+        """
         future = Future(self._context)
         self._begin_step(future)
         return future
@@ -138,6 +147,7 @@ class Optimizer(OptimizerMethods, Owner):
         """Begins a step, or raises. After an interrupt the future says whether it has begun."""
         self._context._require_open()
         self._require_returned()
+        future._called = STEP
         try:
             future._begin(lib.meron_optimizer_step_begin, self._handle)
         finally:
@@ -193,7 +203,7 @@ class Optimizer(OptimizerMethods, Owner):
         self._context._require_open()
         call(lib.meron_optimizer_set_steps, self._handle, checked_steps(value))
 
-    def skip(self, params: Iterable[Param]) -> None:
+    def skip(self, params: Iterable[Param | str]) -> None:
         """Makes the next steps leave some params as they are, and no others.
 
         Their values, states and counts of steps stay, like those of a torch.optim param whose
@@ -202,27 +212,26 @@ class Optimizer(OptimizerMethods, Owner):
         params before the next step.
 
         Args:
-            params: that this optimizer trains; none: the next steps skip no param.
+            params: that this optimizer trains, or their names; none: the next steps skip no param.
 
         Raises ArgumentError, StateError (a step is under way). Never blocks.
         """
         self._context._require_open()
-        handles = handles_of(params, Param)
+        handles = handles_of(map(self._find, params), Param)
         table = new("meron_param[]", handles) if handles else NULL
         call(lib.meron_optimizer_set_skipped, self._handle, table, len(handles))
 
-    def param_steps(self, param: Param) -> int:
+    def param_steps(self, param: Param | str) -> int:
         """Returns the number of steps that a param has taken.
 
         These are the optimizer's, without the steps that skipped the param. Raises ArgumentError
         for a param that this optimizer does not train. Never blocks.
         """
         self._context._require_open()
-        return int(
-            receive("uint64_t *", lib.meron_optimizer_param_steps, self._handle, param._handle)
-        )
+        handle = self._find(param)._handle
+        return int(receive("uint64_t *", lib.meron_optimizer_param_steps, self._handle, handle))
 
-    def set_param_steps(self, param: Param, steps: int) -> None:
+    def set_param_steps(self, param: Param | str, steps: int) -> None:
         """Sets the number of steps that one param has taken, the same on all ranks.
 
         For states that begin anew (0, beside `write_state` of zeros) or come from elsewhere.
@@ -233,9 +242,24 @@ class Optimizer(OptimizerMethods, Owner):
         call(
             lib.meron_optimizer_set_param_steps,
             self._handle,
-            param._handle,
+            self._find(param)._handle,
             checked_steps(steps),
         )
+
+    @property
+    def max_norm(self) -> float:
+        """The norm that the next steps clip gradients to; 0: none. Set it alike on all ranks."""
+        return self._max_norm
+
+    @max_norm.setter
+    def max_norm(self, value: float) -> None:
+        self.set_max_norm(value)
+
+    def set_max_norm(self, max_norm: float) -> None:
+        super().set_max_norm(max_norm)
+        self._max_norm = float(max_norm)
+
+    set_max_norm.__doc__ = OptimizerMethods.set_max_norm.__doc__
 
     @property
     def norm(self) -> float:
@@ -273,7 +297,7 @@ class Optimizer(OptimizerMethods, Owner):
             folder: on a drive; None for the plan's nvme.path, or where this rank's file is already.
 
         Raises ArgumentError (no folder, one that will not do), StateError (a step is under way,
-        they are offloaded), NoSpaceError, IoError: they are where they were then.
+        they are offloaded), NoSpaceError, InputOutputError: they are where they were then.
         """
         self._loans.require_returned("states cannot be offloaded")
         path = ffi.NULL if folder is None else os.fsencode(folder)
@@ -284,7 +308,7 @@ class Optimizer(OptimizerMethods, Owner):
 
     def add_group(
         self,
-        params: Iterable[Param],
+        params: Iterable[Param | str],
         *,
         lr: float | None = None,
         betas: tuple[float, float] | None = None,
@@ -297,7 +321,7 @@ class Optimizer(OptimizerMethods, Owner):
         All ranks must do the same before the next step.
 
         Args:
-            params: that this optimizer trains, none in a group that was added.
+            params: that this optimizer trains, or their names; none is in a group that was added.
             lr, betas, eps, weight_decay: as in `Context.adamw`; None is what group 0 has now.
             lr_decay: as in `Context.adagrad`.
 
@@ -308,7 +332,7 @@ class Optimizer(OptimizerMethods, Owner):
         under way). Blocks while another thread begins an operation.
         """
         group = self._changed_group(0, lr, betas, eps, weight_decay, lr_decay)
-        handles = handles_of(params, Param)
+        handles = handles_of(map(self._find, params), Param)
         table = new("meron_param[]", handles) if handles else NULL
         return int(
             receive(
@@ -378,15 +402,16 @@ class Optimizer(OptimizerMethods, Owner):
             ("lr_decay", lr_decay),
         ):
             if value is not None:
-                setattr(raw, name, value)
+                set_number(raw, name, value)
         return raw
 
     # ---- States --------------------------------------------------------------------------------
 
-    def state(self, param: Param, name: str) -> npt.NDArray[Any]:
+    def state(self, param: Param | str, name: OptimizerState) -> npt.NDArray[Any]:
         """This rank's shard (`param.shard_range`) of a state, a flat float32 array, in place.
 
         Args:
+            param: that this optimizer trains, or its name.
             name: "exp_avg", "exp_avg_sq", or "master" (the f32 values; the param itself, and then
                 read-only, where that is f32).
 
@@ -400,6 +425,7 @@ class Optimizer(OptimizerMethods, Owner):
         """
         view = new("meron_view *")
         code = state_code(name)
+        param = self._find(param)
         keep = (self, *param._keep())
         asked = f"optimizer.state({param.name!r}, {name!r})"
         with self._context._states:
@@ -408,7 +434,7 @@ class Optimizer(OptimizerMethods, Owner):
                 self._context._wait_copied()
             return self._loans.lend(view, (view.count,), keep, asked)
 
-    def read_state(self, param: Param, name: str) -> npt.NDArray[np.float32]:
+    def read_state(self, param: Param | str, name: OptimizerState) -> npt.NDArray[np.float32]:
         """A copy of this rank's shard (`param.shard_range`) of a state, of any tier and dtype.
 
         Args:
@@ -422,6 +448,7 @@ class Optimizer(OptimizerMethods, Owner):
         """
         code = state_code(name)
         self._context._require_open()
+        param = self._find(param)
         out = np.empty(len(param.shard_range), np.float32)
         call(
             lib.meron_optimizer_read_state,
@@ -433,7 +460,7 @@ class Optimizer(OptimizerMethods, Owner):
         )
         return out
 
-    def write_state(self, param: Param, name: str, values: npt.ArrayLike) -> None:
+    def write_state(self, param: Param | str, name: OptimizerState, values: npt.ArrayLike) -> None:
         """Replaces this rank's shard (`param.shard_range`) of a state.
 
         Args:
@@ -446,6 +473,7 @@ class Optimizer(OptimizerMethods, Owner):
         """
         code = state_code(name)
         self._context._require_open()
+        param = self._find(param)
         data = as_float32(values, f"{name} of {param.name}")
         call(
             lib.meron_optimizer_write_state,
@@ -455,6 +483,9 @@ class Optimizer(OptimizerMethods, Owner):
             ffi.cast("const float *", data.ctypes.data) if data.size else NULL,
             data.size,
         )
+
+    def _find(self, key: Param | str) -> Param:
+        return find(key, lambda: named_params(self.units), self)
 
     def _info(self) -> Any:
         self._context._require_open()
@@ -475,7 +506,7 @@ def checked_steps(value: int) -> int:
     return value
 
 
-def state_code(name: str) -> int:
+def state_code(name: OptimizerState) -> int:
     if name not in STATES:
         raise errors.argument(f"unknown state {name!r}: {', '.join(STATES)} are known")
     return STATES[name]

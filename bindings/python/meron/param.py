@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
+
+import numpy as np
 
 from meron import errors
+from meron._arguments import as_flag, as_shape
 from meron._base_context import BaseContext
 from meron._loans import Shown
 from meron._methods import ParamMethods
@@ -24,7 +26,7 @@ from meron._native import (
     string,
     text,
 )
-from meron.dtypes import CODES, NAMES, as_flag, dtype_name
+from meron.dtypes import CODES, NAMES, NUMPY, DType, DTypeName, dtype_name
 from meron.group import Group
 
 
@@ -34,7 +36,8 @@ class Param(ParamMethods, Owner):
     Attributes:
         name:   unique in the context.
         shape:  of the whole tensor; () is a scalar.
-        dtype:  "f32", "bf16" or "f16".
+        dtype:  NumPy's type of its elements; of bf16, `meron.bfloat16`.
+        dtype_name: "f32", "bf16" or "f16".
         size:   elements of the whole tensor.
         frozen: whether it has no gradient and no optimizer state.
     """
@@ -43,7 +46,8 @@ class Param(ParamMethods, Owner):
     __setattr__ = refuse_unknown
     name: str
     shape: tuple[int, ...]
-    dtype: str
+    dtype: np.dtype[Any]
+    dtype_name: DTypeName
     size: int
     frozen: bool
 
@@ -54,12 +58,13 @@ class Param(ParamMethods, Owner):
         info = self._info()
         self.name = string(receive("const char **", lib.meron_param_name, self._handle))
         self.shape = tuple(info.shape[0 : info.dims])
-        self.dtype = NAMES[info.dtype]
+        self.dtype_name = NAMES[info.dtype]
+        self.dtype = NUMPY[self.dtype_name]
         self.size = info.count
         self.frozen = bool(info.frozen)
 
     def __repr__(self) -> str:
-        return f"<meron.Param {self.name!r}: {self.dtype} {self.shape}>"
+        return f"<meron.Param {self.name!r}: {self.dtype_name} {self.shape}>"
 
     @property
     def shard_range(self) -> range:
@@ -82,13 +87,13 @@ class Param(ParamMethods, Owner):
 def register(
     context: BaseContext,
     name: str,
-    shape: int | Sequence[int],
-    dtype: Any,
+    shape: SupportsIndex | Sequence[int],
+    dtype: DType,
     frozen: bool,
     group: Group | None,
 ) -> Param:
     """Context.param."""
-    sizes = tuple(shape) if isinstance(shape, Iterable) else (operator.index(shape),)
+    sizes = as_shape(shape)
     try:
         c_shape = new("int64_t[]", sizes) if sizes else NULL
     except OverflowError:
@@ -103,13 +108,6 @@ def register(
     if group is not None:
         desc.group = group._handle
     return Param(context, desc)
-
-
-def require_param(param: Param) -> Param:
-    """`param`, or TypeError for another object, such as a name."""
-    if not isinstance(param, Param):
-        raise TypeError(f"expected a meron.Param, not {param!r}")
-    return param
 
 
 def handles_of(objects: Iterable[Any], kind: type[Owner]) -> list[Any]:

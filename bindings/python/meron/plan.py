@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Union
+from typing import Any, Literal, Union
 
 from meron import errors
 from meron._methods import PlanMethods
 from meron._native import Owner, initial, lib, take_string, text
 
 Json = Union[str, bytes, "dict[str, Any]"]
+# Plans of `meron.open`. Other texts, such as "mics(4)", are for Plan.preset and Plan.parse.
+Preset = Literal["zero0", "zero1", "zero2", "zero3", "mics", "hpz", "zeropp"]
+PlanLike = Union["Plan", Preset, bytes, "dict[str, Any]"]
 
 
 class Plan(PlanMethods, Owner):
@@ -49,6 +52,7 @@ class Plan(PlanMethods, Owner):
         self,
         model: Json,
         ranks: int,
+        *,
         micro_batches: int = 1,
         gathers_per_micro_batch: int = 2,
         ranks_per_node: int = 0,
@@ -79,6 +83,7 @@ class Plan(PlanMethods, Owner):
         self,
         model: Json,
         ranks: int,
+        *,
         micro_batches: int = 1,
         gathers_per_micro_batch: int = 2,
         ranks_per_node: int = 0,
@@ -107,7 +112,7 @@ class Plan(PlanMethods, Owner):
         return f"meron.Plan.parse({self.json()!r})"
 
 
-def as_plan(plan: Plan | Json) -> Plan:
+def as_plan(plan: PlanLike | str) -> Plan:
     """A plan from what `meron.open` takes: a Plan, a preset's name, JSON text or a dict."""
     if isinstance(plan, Plan):
         return plan

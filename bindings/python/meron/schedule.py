@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from meron import errors
+from meron._arguments import set_number
 from meron._base_context import BaseContext
 from meron._memory import as_array
 from meron._methods import ScheduleMethods
@@ -27,9 +28,10 @@ from meron._native import (
     new,
     settle,
     sized,
+    whole,
 )
 from meron._values import ScheduleInfo
-from meron.device import DeviceArray, stream_pointer, tier_code
+from meron.device import DeviceArray, Tier, stream_pointer, tier_code
 from meron.gather import spare_slots, take_slot
 from meron.param import Param
 from meron.unit import Unit, unit_table
@@ -64,7 +66,7 @@ class Schedule(ScheduleMethods, Owner):
         self,
         context: BaseContext,
         units: Iterable[Unit],
-        tier: str = "host",
+        tier: Tier = "host",
         stream: int = 0,
         **limits: int | None,
     ) -> None:
@@ -75,12 +77,8 @@ class Schedule(ScheduleMethods, Owner):
         options.stream = stream_pointer(stream)
         self._remote = tier == "device" and context._remote  # where NumPy cannot read
         for name, value in limits.items():
-            if value is None:
-                continue
-            try:
-                setattr(options, name, value)
-            except OverflowError:
-                raise errors.argument(f"{name} is out of range: {value}", name) from None
+            if value is not None:
+                set_number(options, name, value)
         table, count = unit_table(self.units)
         self._index = {unit: index for index, unit in enumerate(self.units)}
         self._receive("meron_schedule *", lib.meron_schedule_create, table, count, options)
@@ -102,7 +100,7 @@ class Schedule(ScheduleMethods, Owner):
         Releases prefetched units that were not used. Local; blocks if this rank is 1,024 calls
         ahead of a peer. Raises StateError if units are entered (see `reset`), ArgumentError.
         """
-        call(lib.meron_schedule_start_pass, self._for_call(), kind)
+        call(lib.meron_schedule_start_pass, self._for_call(), whole(kind, "kind", 0, KINDS))
 
     def enter(self, index: int, timeout: float | None = None) -> bool:
         """Enters a unit: it is full until it was left as often as it was entered.
@@ -127,9 +125,11 @@ class Schedule(ScheduleMethods, Owner):
         if handle is None or self._context._lifetime is None:
             self._for_call()
         slot = take_slot()
-        status = schedule_enter(
-            handle, index, DEFAULT_TIMEOUT if timeout is None else nanoseconds(timeout), slot
-        )
+        until = DEFAULT_TIMEOUT if timeout is None else nanoseconds(timeout)
+        try:
+            status = schedule_enter(handle, index, until, slot)
+        except OverflowError:
+            raise no_unit(index) from None
         if status or interrupts:
             settle(status, slot)
         spare_slots.append(slot)
@@ -144,7 +144,10 @@ class Schedule(ScheduleMethods, Owner):
         if handle is None or self._context._lifetime is None:
             self._for_call()
         slot = take_slot()
-        status = schedule_leave(handle, index, slot)
+        try:
+            status = schedule_leave(handle, index, slot)
+        except OverflowError:
+            raise no_unit(index) from None
         if status or interrupts:
             settle(status, slot)
         spare_slots.append(slot)
@@ -162,9 +165,8 @@ class Schedule(ScheduleMethods, Owner):
         view = new("meron_view *")
         call(lib.meron_schedule_view, view, self._for_call(), param._handle)
         if self._remote:
-            return DeviceArray(
-                int(ffi.cast("uintptr_t", view.data)), param.shape, param.dtype, self
-            )
+            address = int(ffi.cast("uintptr_t", view.data))
+            return DeviceArray(address, param.shape, param.dtype_name, keep=self)
         return as_array(view, param.shape, param._keep())
 
     def info(self) -> ScheduleInfo:
@@ -177,3 +179,9 @@ class Schedule(ScheduleMethods, Owner):
     def release(self) -> None:
         """Releases the schedule and all that it holds; doing so twice is fine."""
         self.__del__()
+
+
+def no_unit(index: int) -> errors.ArgumentError:
+    return errors.argument(
+        f"the schedule has no unit {index}", "index", "Give an index of `units`."
+    )

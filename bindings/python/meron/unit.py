@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Union
 
 import numpy as np
 import numpy.typing as npt
 
 from meron import errors
+from meron._arguments import as_flag
 from meron._base_context import BaseContext
+from meron._by_name import ByName, find, named_params
 from meron._loans import Loans, Shown
 from meron._methods import UnitMethods
 from meron._native import (
@@ -27,31 +30,33 @@ from meron._native import (
     text,
 )
 from meron._values import CODECS as CODECS_BY_NAME
-from meron._values import UNIT_STATES
-from meron.device import device_array, stream_pointer
+from meron._values import UNIT_STATES, Codec, UnitState
+from meron.device import Tier, device_array, stream_pointer
 from meron.dlpack import ReducedTensor
-from meron.dtypes import CODES, NUMPY, Array, as_flag, as_source, require_shape
+from meron.dtypes import CODES, Array, as_source, require_shape
 from meron.flat import Destinations, Flat, flats_of
 from meron.future import Future
 from meron.gather import Gather
 from meron.group import operation_code
-from meron.param import Param, handles_of, require_param
+from meron.param import Param, handles_of
 
-STATES = {code: name for name, code in UNIT_STATES.items()}
-CODECS = {code: name for name, code in CODECS_BY_NAME.items()}
+Mode = Literal["view", "copy"]
+Gradients = Union[Mapping[Param, Any], Mapping[str, Any]]
+STATES: dict[int, Any] = {code: name for name, code in UNIT_STATES.items()}
+CODECS: dict[int, Any] = {code: name for name, code in CODECS_BY_NAME.items()}
 
 
 class UnitInfo(NamedTuple):
     """Information about a unit on this rank."""
 
-    state: str  # "partitioned", "gathering", "available" or "updating"
+    state: UnitState  # "partitioned", "gathering", "available" or "updating"
     version: int  # of the values; 0 until the first update
     leases: int  # gathers and DLPack tensors that hold it
     reduced: bool  # a reduced gradient waits for an optimizer's step
     # How values and gradients travel between replicas: "none", "bf16", "int8" or "int4"; by the
     # plan's codec, or bf16 where its error was above the plan's limit.
-    param_codec: str
-    gradient_codec: str
+    param_codec: Codec
+    gradient_codec: Codec
     # Relative error of this rank's last encoding: |x - decoded x| / |x| in the 2-norm, of all
     # values and of the worst block. 0 before the first one, and without a codec; NaN or infinite if
     # values were.
@@ -61,8 +66,10 @@ class UnitInfo(NamedTuple):
     gradient_worst_block: float
 
 
-class Unit(UnitMethods, Owner):
+class Unit(UnitMethods, Owner, ByName[Param]):
     """Params that are gathered and reduced together, such as a layer's. Made by `Context.unit`.
+
+    A mapping of the names of its params to them: `unit["weight"]`.
 
     Attributes:
         name:   unique in the context.
@@ -86,6 +93,7 @@ class Unit(UnitMethods, Owner):
         self._array = out  # what a gather of this unit alone takes
         self._handle = out[0]  # before the call, as in _receive
         call(lib.meron_unit_create, out, context._handle, c_name, handles, len(self.params))
+        self._named = named_params([self])
         self._loans = Loans()  # places for gradients, until they are reduced
         self._reduced = Loans()
         self._shown = Shown()
@@ -95,6 +103,10 @@ class Unit(UnitMethods, Owner):
 
     def __repr__(self) -> str:
         return f"<meron.Unit {self.name!r}: {len(self.params)} params>"
+
+    def __getitem__(self, name: Param | str) -> Param:
+        """The param of that name. ArgumentError, also a KeyError, if the unit has none."""
+        return self._own(name)
 
     def info(self) -> UnitInfo:
         """Information about the unit on this rank. Never blocks."""
@@ -136,14 +148,18 @@ class Unit(UnitMethods, Owner):
         call(lib.meron_unit_destroy, self._handle)
         self._loans.end()
         self._reduced.end()
+        self._context._units.pop(self.name, None)
+        for param in self.params:
+            self._context._params.pop(param.name, None)
 
     # ---- Whole tensors -------------------------------------------------------------------------
 
     def gather(
         self,
-        mode: str = "view",
+        mode: Mode = "view",
+        *,
         into: Destinations | None = None,
-        tier: str = "device",
+        tier: Tier = "device",
         stream: int = 0,
     ) -> Gather:
         """The unit's whole tensors: `with unit.gather() as full: full[param]`.
@@ -153,11 +169,11 @@ class Unit(UnitMethods, Owner):
         Args:
             mode: "view" for read-only arrays of the memory that the ranks share, without a copy;
                 "copy" for writable arrays of this rank's own, which outlive the gather.
-            into: for each param that is wanted the array to gather it into: contiguous, writable,
-                of the param's shape and dtype. On the context's device a tensor of a framework, or
-                a DeviceArray. For a flat (see `flats`) one array of its shape and dtype: all its
-                params are copied there at once, and its padding gets values without a meaning.
-                A param is named alone or by its flat.
+            into: for each param that is wanted, or its name, the array to gather it into:
+                contiguous, writable, of the param's shape and dtype. On the context's device a
+                tensor of a framework, or a DeviceArray. For a flat (see `flats`) one array of its
+                shape and dtype: all its params are copied there at once, and its padding gets
+                values without a meaning. A param is named alone or by its flat.
             tier: "device" for views in the memory of the context's device, where it has one;
                 "host" for views in the host's.
             stream: arrays of `into` on the device are written after what was asked of this one so
@@ -170,24 +186,26 @@ class Unit(UnitMethods, Owner):
             DuplicateError: a param is named alone and by its flat.
             OutOfMemoryError, ArgumentError, GroupError.
         """
-        return self.gather_begin(mode, into, tier, stream)._full()
+        return self.gather_begin(mode, into=into, tier=tier, stream=stream)._full()
 
     def gather_begin(
         self,
-        mode: str = "view",
+        mode: Mode = "view",
+        *,
         into: Destinations | None = None,
-        tier: str = "device",
+        tier: Tier = "device",
         stream: int = 0,
     ) -> Gather:
         """Begins a gather and returns at once; `Gather.wait`, or entering it, waits."""
+        wanted = None
         if into is not None or mode != "view":
-            into = chosen_destinations((self,), mode, into)
-        return Gather(self._context, self._array, 1, into, tier, stream)
+            wanted = chosen_destinations((self,), mode, into)
+        return Gather(self._context, (self,), self._array, wanted, tier, stream)
 
     # ---- Gradients -----------------------------------------------------------------------------
 
-    def gradient(self, param: Param, overwrite: bool = False) -> Array:
-        """The place for the gradient of `param`: a writable array of its shape, to be added to.
+    def gradient(self, param: Param | str, *, overwrite: bool = False) -> Array:
+        """The place for the gradient of a param: a writable array of its shape, to be added to.
 
         It is zero when an accumulation starts; under a plan that keeps whole gradients it holds
         the sum of the micro-batches so far. The dtype is the plan's gradient dtype; by default
@@ -196,6 +214,7 @@ class Unit(UnitMethods, Owner):
         what was derived from it (a slice, a reshape, a tensor of one) must be gone by then.
 
         Args:
+            param: of this unit, or its name.
             overwrite: every element will be written, so skip the zeroing. The first call for the
                 unit in a micro-batch counts.
 
@@ -205,7 +224,8 @@ class Unit(UnitMethods, Owner):
             StateError: the param is frozen or in no unit, or its gradient is reduced and not used.
             ArgumentError (also for a param of another unit), GroupError.
         """
-        keep = self._keep(param)
+        param = self._own(param)
+        keep = param._keep()
         flags = lib.MERON_GRADIENT_OVERWRITE if overwrite else 0
         view = new("meron_view *")
         call(lib.meron_gradient_view, view, param._handle, flags)
@@ -213,8 +233,9 @@ class Unit(UnitMethods, Owner):
 
     def reduce(
         self,
-        grads: Mapping[Param, Any] | None = None,
-        op: str = "mean",
+        grads: Gradients | None = None,
+        *,
+        op: Literal["sum", "mean"] = "mean",
         boundary: bool = True,
         divisor: float = 1.0,
         stream: int = 0,
@@ -222,10 +243,11 @@ class Unit(UnitMethods, Owner):
         """Begins the reduction of the gradients of one micro-batch. Collective.
 
         Args:
-            grads: None when they were written to `gradient(param)`; else an array per param, of its
-                shape. Params without one count as zero. They are read during the call, but for
-                those on the context's device (a framework's tensors, or DeviceArrays): these stay
-                as they are until the reduction has ended; the future keeps them alive.
+            grads: None when they were written to `gradient(param)`; else an array per param, or
+                per name of one, of the param's shape; a tensor of PyTorch is one too. Params
+                without one count as zero. They are read during the call, but for those on the
+                context's device (a framework's tensors, or DeviceArrays): these stay as they are
+                until the reduction has ended; the future keeps them alive.
             op: "mean" over the ranks of the group, or "sum".
             boundary: False when more micro-batches follow before the optimizer's step. Under a plan
                 that keeps whole gradients such a call only adds up: no communication.
@@ -252,7 +274,15 @@ class Unit(UnitMethods, Owner):
         options.stream = stream_pointer(stream)
         sources, count, arrays = NULL, 0, None
         if grads is not None:
-            sources, count, arrays = source_table(self._context, grads, stream)
+            if not isinstance(grads, Mapping):
+                raise TypeError(
+                    "grads is a mapping of params, or their names, to arrays, not a "
+                    f"{type(grads).__name__}"
+                )
+            named = {self._own(param): value for param, value in grads.items()}
+            if len(named) < len(grads):
+                raise errors.argument("grads has a param twice: by itself and by its name", "grads")
+            sources, count, arrays = source_table(self._context, named, stream)
         future = Future(self._context, arrays if self._context.device else None)
         try:
             return future._begin(lib.meron_reduce_begin, self._handle, sources, count, options)
@@ -261,7 +291,7 @@ class Unit(UnitMethods, Owner):
                 self._loans.end()
                 self._reduced.end()
 
-    def reduce_finish(self, op: str = "mean", divisor: float = 1.0) -> Future:
+    def reduce_finish(self, *, op: Literal["sum", "mean"] = "mean", divisor: float = 1.0) -> Future:
         """Ends an accumulation whose micro-batches were all reduced with boundary=False.
 
         The result has the same bits as if the last of them had been the boundary. A rank without a
@@ -293,8 +323,8 @@ class Unit(UnitMethods, Owner):
                 self._loans.end()
                 self._reduced.end()
 
-    def reduced(self, param: Param) -> npt.NDArray[Any]:
-        """The reduced gradient of `param.shard_range`, for your own optimizer, or to change it.
+    def reduced(self, param: Param | str) -> npt.NDArray[Any]:
+        """The reduced gradient of a param's `shard_range`, for your own optimizer, or to change it.
 
         A flat, writable float32 array, valid until the unit's next gradient or `discard`. A step of
         Meron's optimizer takes norm, clipping and overflows from what it finds there.
@@ -302,18 +332,20 @@ class Unit(UnitMethods, Owner):
         Raises StateError when no reduction at a boundary has ended, ArgumentError for a param of
         another unit. Blocks while another thread begins an operation.
         """
-        keep = self._keep(param)
+        param = self._own(param)
+        keep = param._keep()
         view = new("meron_view *")
         call(lib.meron_reduced_view, view, param._handle)
         return self._reduced.lend(view, (view.count,), keep, f"unit.reduced({param.name!r})")
 
-    def reduced_dlpack(self, param: Param) -> ReducedTensor:
+    def reduced_dlpack(self, param: Param | str) -> ReducedTensor:
         """The same for `torch.from_dlpack`, `numpy.from_dlpack` and their kin: flat and writable.
 
         The gradient is lent while an array of it lives: `consume`, `discard`, `destroy` and a step
         of Meron's optimizer raise StateError until then. It needs DLPack 1.0, which NumPy has from
         2.1 on. Raises as `reduced`.
         """
+        param = self._own(param)
         self.reduced(param)  # raises here, rather than in the consumer
 
         def lend() -> Any:
@@ -322,7 +354,7 @@ class Unit(UnitMethods, Owner):
                 "struct DLManagedTensorVersioned **", lib.meron_reduced_dlpack, param._handle
             )
 
-        return ReducedTensor(lend, param)
+        return ReducedTensor(lend, lambda: self.reduced(param), param)
 
     def discard(self) -> None:
         """Throws the reduced gradient away, with the codec's feedback.
@@ -346,15 +378,17 @@ class Unit(UnitMethods, Owner):
 
     # ---- Arrays of its memory ------------------------------------------------------------------
 
-    def _keep(self, param: Param) -> tuple[Any, ...]:
-        """Returns the objects that an array of a param keeps alive. ArgumentError for a param of
-        another unit."""
-        require_param(param)
+    def _params_by_name(self) -> dict[str, Param]:
+        return self._named
+
+    def _own(self, key: Param | str) -> Param:
+        """The param that is meant. ArgumentError for one of another unit."""
+        param = self._find(key)
         if param._shown not in (None, self._shown):
             raise errors.argument(
                 f"{param.name} is in another unit than {self.name!r}", subject=param.name
             )
-        return param._keep()
+        return param
 
     def _require_returned(self, ended: str) -> None:
         wanted = f"the gradient of unit {self.name!r} cannot be {ended}"
@@ -387,14 +421,14 @@ def source_table(
     table = new("meron_source[]", max(len(grads), 1))
     arrays: list[Any] = []
     for source, (param, value) in zip(table, grads.items()):
-        source.param = require_param(param)._handle
+        source.param = param._handle
         on_device = device_array(value, stream, param.name, context.device)
         if on_device is not None:
             require_shape(on_device.shape, param.shape, param.name)
             arrays.append(on_device)
             source.data = ffi.cast("void *", on_device.pointer)
             source.count = on_device.size
-            source.dtype = CODES[on_device.dtype]
+            source.dtype = CODES[on_device.dtype_name]
             continue
         # (Infinite gradients are the optimizer's to report.)
         array, code = as_source(value, param.shape, param.name, exact_range=False)
@@ -406,19 +440,23 @@ def source_table(
 
 
 def chosen_destinations(
-    units: Iterable[Unit], mode: str, into: Destinations | None
+    units: Sequence[Unit], mode: str, into: Destinations | None
 ) -> dict[Param | Flat, Any] | None:
     """Destinations of a gather of `mode`: None for a view, new arrays for a copy."""
     if into is not None:
         if mode not in ("view", "into"):
             raise errors.argument(f"mode {mode!r} does not go with `into`")
-        return {wanted: array for wanted, array in into.items()}
-    if mode == "copy":
-        return {
-            param: np.empty(param.shape, NUMPY[param.dtype])
-            for unit in units
-            for param in unit.params
+        named = functools.partial(named_params, units)
+        wanted = {
+            key if isinstance(key, Flat) else find(key, named, "the gather"): array
+            for key, array in into.items()
         }
+        if len(wanted) < len(into):
+            raise errors.argument("`into` has a param twice: by itself and by its name", "into")
+        return wanted
+    if mode == "copy":
+        params = (param for unit in units for param in unit.params)
+        return {param: np.empty(param.shape, param.dtype) for param in params}
     if mode != "view":
         raise errors.argument(
             f"unknown gather mode {mode!r}: view and copy are known, and `into` takes arrays"

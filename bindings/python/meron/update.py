@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from meron import errors
 from meron._base_context import BaseContext
+from meron._by_name import find, named_params
 from meron._loans import Loans
 from meron._native import DEFAULT_TIMEOUT, Owner, call, ffi, lib, new
 from meron.dtypes import Array, as_source
-from meron.param import Param, require_param
+from meron.param import Param
 from meron.unit import Unit, unit_table
 
 
@@ -62,6 +63,7 @@ class Update(Owner):
         if self._handle is not None:
             raise errors.StateError("this update is open already")
         self._context._require_open()
+        self._context._raise_dropped()
         table, count = unit_table(self._units)
         try:
             self._receive("meron_future *", lib.meron_update_begin, table, count)
@@ -72,10 +74,15 @@ class Update(Owner):
         self._entered = True
         return self
 
-    def write(self, param: Param, value: npt.ArrayLike) -> None:
-        """Writes this rank's part of `param` from the whole tensor; every rank passes equal values.
+    def __repr__(self) -> str:
+        state = "not open" if self._handle is None else "open"
+        return f"<meron.Update of {len(self._units)} units, {state}>"
+
+    def write(self, param: Param | str, value: npt.ArrayLike) -> None:
+        """Writes this rank's part of a param from the whole tensor; every rank passes equal values.
 
         Args:
+            param: of a unit of the update, or its name.
             value: of the param's shape; converted to its dtype, and kept as f32 too where there is
                 an f32 master copy. Other numbers than f32, bf16 and f16 go by way of f32.
 
@@ -83,18 +90,21 @@ class Update(Owner):
         Blocks while another thread begins an operation.
         """
         handle = self._open_handle()
-        array, code = as_source(value, require_param(param).shape, param.name)
+        param = self._find(param)
+        array, code = as_source(value, param.shape, param.name)
         data = ffi.cast("void *", array.ctypes.data)
         call(lib.meron_update_write, handle, param._handle, data, array.size, code)
 
-    def view(self, param: Param) -> Array:
-        """The elements `param.shard_range` as a flat, writable array of its dtype, in place.
+    def view(self, param: Param | str) -> Array:
+        """The elements of a param's `shard_range` as a flat, writable array of its dtype, in place.
 
         The array is read-only once the update is published, so a variable may keep it. Delete
         slices and reshapes of it before: see `publish`. Errors as write.
         """
         view = new("meron_view *")
-        call(lib.meron_update_view, view, self._open_handle(), require_param(param)._handle)
+        handle = self._open_handle()
+        param = self._find(param)
+        call(lib.meron_update_view, view, handle, param._handle)
         return self._loans.lend(view, (view.count,), param._keep(), f"update.view({param.name!r})")
 
     def publish(self) -> None:
@@ -127,6 +137,9 @@ class Update(Owner):
         if self._handle is None and entered:
             return  # published within the block
         self.publish()
+
+    def _find(self, key: Param | str) -> Param:
+        return find(key, lambda: named_params(self._units), self)
 
     def _open_handle(self) -> Any:
         if self._handle is None:

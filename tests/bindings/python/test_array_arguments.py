@@ -131,6 +131,23 @@ def test_infinite_values_and_whole_masks_pass(alone: meron.Context) -> None:
     assert unit.reduced(param).tolist() == [np.inf, 1, 1]
 
 
+def test_tensors_of_pytorch_are_values_and_gradients(alone: meron.Context) -> None:
+    unit = alone.unit("u", [alone.param("w", (3,)), alone.param("b", (3,), torch.bfloat16)])
+    numbers = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    with alone.update([unit]) as update:
+        update.write("w", numbers.to(torch.bfloat16))
+        update.write("b", numbers)
+    with unit.gather() as full:
+        assert full["w"].tolist() == meron.to_float32(full["b"]).tolist() == [1, 2, 3]
+    unit.reduce({"w": numbers, "b": numbers.to(torch.bfloat16)}).wait()
+    assert unit.reduced("w").tolist() == unit.reduced("b").tolist() == [1, 2, 3]
+
+
+def test_an_array_with_a_mask_is_not_reduced(alone: meron.Context) -> None:
+    with pytest.raises(meron.ArgumentError, match="masked"):
+        alone.world.all_reduce(np.ma.array([1.0, 2.0], mask=[0, 1]))
+
+
 WRONG = {
     "other floats": (("F32", (4,), np.array([1.0, 2.0])), "<f8, not F32"),
     "other byte order": (("F32", (2,), np.array([1, 2], ">f4")), ">f4, not F32"),

@@ -101,6 +101,69 @@ def test_a_loop_awaits_several_futures_in_the_order_in_which_they_end() -> None:
     run(body)
 
 
+def test_futures_and_gathers_are_awaited() -> None:
+    async def main(ctx: meron.Context) -> None:
+        unit = ctx.unit("u", [ctx.param("w", 4)])
+        if ctx.rank == 1:
+            await asyncio.sleep(0.1)  # rank 0 waits meanwhile
+        values = np.full(4, 1.0 + ctx.rank, np.float32)
+        assert await ctx.world.all_reduce_begin(values) is None
+        assert values.tolist() == [3.0] * 4
+        full = await unit.gather_begin()
+        assert full["w"].tolist() == [0.0] * 4
+        full.release()
+        first, second = ctx.group([0, 1]), ctx.group([0, 1])
+        await asyncio.gather(first.barrier_begin(), second.barrier_begin())
+        assert not ctx._watchers
+        if ctx.rank == 1:
+            ctx.world.barrier()
+            return
+        waiting = asyncio.ensure_future(awaited(ctx.world.barrier_begin()))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not ctx._watchers
+
+    ranks.threads(2, lambda ctx: asyncio.run(asyncio.wait_for(main(ctx), 20)))
+
+
+async def awaited(future: meron.Future) -> None:
+    await future
+
+
+def test_a_task_gets_the_error_of_a_peer() -> None:
+    async def main(ctx: meron.Context) -> None:
+        if ctx.rank == 1:
+            await asyncio.sleep(0.05)
+            ctx.world.abort("enough")
+            return
+        with pytest.raises(meron.AbortedError, match="enough"):
+            await ctx.world.barrier_begin()
+
+    ranks.threads(2, lambda ctx: asyncio.run(asyncio.wait_for(main(ctx), 20)))
+
+
+def test_a_task_gets_the_error_of_a_context_that_was_closed() -> None:
+    closed = threading.Event()
+
+    async def main(ctx: meron.Context) -> None:
+        waiting = asyncio.ensure_future(awaited(ctx.world.barrier_begin()))
+        await asyncio.sleep(0)
+        ctx.close()
+        with pytest.raises(meron.Error, match="closed"):
+            await waiting
+        closed.set()
+
+    def body(ctx: meron.Context) -> None:
+        if ctx.rank == 1:
+            closed.wait(20)
+        else:
+            asyncio.run(asyncio.wait_for(main(ctx), 20))
+
+    ranks.threads(2, body)
+
+
 def test_a_loop_gets_the_error_of_a_peer() -> None:
     async def body(ctx: meron.Context, events: Events) -> None:
         if ctx.rank == 1:

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,18 +154,6 @@ def failing_step(ctx: meron.Context) -> meron.Future:
     return optimizer.step_begin()
 
 
-def test_a_step_that_failed_unseen_is_logged_once() -> None:
-    lines: list[tuple[int, str]] = []
-    with meron.open(0, 1, "self", log=lambda level, text: lines.append((level, text))) as ctx:
-        failing_step(ctx)
-        ctx.world.barrier()
-        ctx.world.barrier()
-    errors = [text for level, text in lines if level == logging.ERROR]
-    assert len(errors) == 1, lines
-    assert "step" in errors[0]
-    assert "'w'" in errors[0]
-
-
 def test_a_step_whose_error_was_raised_is_not_logged() -> None:
     lines: list[tuple[int, str]] = []
     with meron.open(0, 1, "self", log=lambda level, text: lines.append((level, text))) as ctx:
@@ -172,6 +161,32 @@ def test_a_step_whose_error_was_raised_is_not_logged() -> None:
             failing_step(ctx).wait()
         ctx.world.barrier()
     assert [text for level, text in lines if level == logging.ERROR] == []
+
+
+def test_without_log_the_logger_meron_gets_the_lines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ctx = meron.open(0, 1, "self")
+    ctx.save(tmp_path, "a")
+    saving = ctx.save_begin(tmp_path, "a")
+    ctx.close()
+    assert [(each.name, each.levelno) for each in caplog.records] == [("meron", logging.ERROR)]
+    assert "its last save has failed" in caplog.text
+    del saving
+
+
+def test_without_log_and_handlers_the_lines_go_to_stderr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logger = logging.getLogger("meron")
+    monkeypatch.setattr(logger, "propagate", False)
+    assert not logger.hasHandlers()
+    ctx = meron.open(0, 1, "self")
+    ctx.save(tmp_path, "a")
+    saving = ctx.save_begin(tmp_path, "a")
+    ctx.close()
+    assert "meron: the context is closed, and its last save has failed" in capfd.readouterr().err
+    del saving
 
 
 def test_the_name_of_a_dropped_param_is_free() -> None:

@@ -76,7 +76,7 @@ def test_numpy_takes_it_by_dlpack() -> None:
         full = unit.gather_begin()
         full.wait_stream()
         tensor = full.dlpack(param)
-        assert (tensor.shape, tensor.dtype) == ((3, 4), "f32")
+        assert (tensor.shape, tensor.dtype_name) == ((3, 4), "f32")
         assert tensor.pointer == full[param].ctypes.data
         assert tensor.__dlpack_device__() == (1, 0)  # its memory is the host's
         array = np.from_dlpack(tensor)
@@ -184,7 +184,7 @@ def test_arrays_of_other_frameworks() -> None:
     assert device_array(VALUES, 0, "w", "cuda") is None
     found = device_array(Cuda(strides=(16, 4)), 0, "w", "cuda")
     assert found is not None and found.nbytes == 48
-    assert (found.pointer, found.shape, found.dtype, found.size) == (0x1000, (3, 4), "f32", 12)
+    assert (found.pointer, found.shape, found.dtype_name, found.size) == (0x1000, (3, 4), "f32", 12)
     for wrong in (Cuda(strides=(4, 12)), Cuda(typestr="<i4")):
         with pytest.raises(meron.ArgumentError, match="w"):
             device_array(wrong, 0, "w", "cuda")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import meron
+from meron._capsule import borrow
 
 capsule_is_valid = ctypes.pythonapi.PyCapsule_IsValid
 capsule_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
@@ -78,7 +79,6 @@ def test_the_device_is_the_cpu(alone: meron.Context) -> None:
         {},
         {"max_version": (0, 8)},
         {"max_version": (1, 0), "stream": 1},
-        {"max_version": (1, 0), "copy": True},
         {"max_version": (1, 0), "dl_device": (2, 0)},
     ],
 )
@@ -113,3 +113,23 @@ def test_tensors_may_die_after_the_context() -> None:
         gc.collect()
         del array, capsule
         gc.collect()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_a_copy_may_be_written(alone: meron.Context, dtype: meron.dtypes.DTypeName) -> None:
+    unit = alone.unit("u", [alone.param("w", (2, 2), dtype)])
+    with alone.update([unit]) as update:
+        update.write("w", np.arange(4).reshape(2, 2))
+    full = unit.gather()
+    capsule = full.dlpack("w").__dlpack__(max_version=(1, 0), copy=True)
+    assert borrow(capsule, "w")[1:] == ((2, 2), dtype)
+    if dtype != "bf16":  # which NumPy does not import
+        copy = np.from_dlpack(full.dlpack("w"), copy=True)
+        copy[:] = 9
+        np.testing.assert_array_equal(full["w"], np.arange(4).reshape(2, 2))
+        assert unit.info().leases == 1
+    unit.reduce({"w": np.ones((2, 2))}).wait()
+    reduced = np.from_dlpack(unit.reduced_dlpack("w"), copy=True)
+    reduced[:] = 9
+    assert unit.reduced("w").tolist() == [1] * 4
+    unit.discard()

@@ -98,7 +98,7 @@ with meron.open(0, 1, "self") as ctx:
     place[...] = meron.from_float32(meron.to_float32(place) + 1, "bf16")
     unit.reduce().wait()
     assert unit.reduced(param).tolist() == [1, 1, 1]
-    assert ctx.param("v", 2, meron.bfloat16).dtype == "bf16"
+    assert ctx.param("v", 2, meron.bfloat16).dtype_name == "bf16"
     metric = meron.from_float32([1.5], "bf16")
     assert meron.to_float32(ctx.world.all_reduce(metric)).tolist() == [1.5]
 """

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import errno
 import json
 import pickle
 from pathlib import Path
@@ -59,6 +60,11 @@ def test_no_class_without_a_status() -> None:
         (meron.OutOfMemoryError, MemoryError),
         (meron.InputOutputError, OSError),
         (meron.NotFoundError, LookupError),
+        (meron.NotFoundError, FileNotFoundError),
+        (meron.StateError, RuntimeError),
+        (meron.StaleError, RuntimeError),
+        (meron.GroupError, RuntimeError),
+        (meron.ClosedError, RuntimeError),
         (meron.DeadlineError, TimeoutError),
         (meron.AuthError, PermissionError),
     ],
@@ -66,6 +72,19 @@ def test_no_class_without_a_status() -> None:
 def test_they_are_pythons_exceptions_too(kind: type[meron.Error], builtin: type[Exception]) -> None:
     with pytest.raises(builtin, match="words"):
         raise kind("words")
+
+
+def test_errors_of_the_system_have_its_number(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        meron.open_checkpoint(tmp_path / "none")
+    assert caught.value.errno == errno.ENOENT
+    (tmp_path / "file").touch()
+    with meron.io.IO() as files, pytest.raises(OSError) as caught:
+        files.read(tmp_path / "file" / "below", bytearray(1))
+    assert (type(caught.value), caught.value.errno) == (meron.InputOutputError, errno.ENOTDIR)
+    assert meron.NoSpaceError("16 MiB exceed the limit").errno == errno.ENOSPC
+    assert meron.InputOutputError("words").errno == errno.EIO
+    assert pickle.loads(pickle.dumps(caught.value)).errno == errno.ENOTDIR
 
 
 def test_codes_of_a_later_library() -> None:

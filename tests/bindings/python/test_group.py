@@ -69,6 +69,23 @@ def test_all_reduce_of_numbers_that_no_tensor_has() -> None:
     ranks.threads(3, body)
 
 
+def test_all_reduce_of_a_number_returns_one_of_its_type() -> None:
+    def body(ctx: meron.Context) -> None:
+        for number, total in (
+            (1.5 + ctx.rank, 4.0),
+            (2**52 + ctx.rank, 2**53 + 1),
+            (np.float32(1.5), np.float32(3)),
+            (np.float16(0.5), np.float16(1)),
+            (np.int64(ctx.rank), np.int64(1)),
+        ):
+            found = ctx.world.all_reduce(number)
+            assert (found, type(found)) == (total, type(total))
+        assert ctx.world.all_reduce(float(ctx.rank), "max") == 1.0
+        assert ctx.world.all_reduce(ctx.rank, "min") == 0
+
+    ranks.threads(2, body)
+
+
 def test_all_reduce_keeps_nan() -> None:
     def body(ctx: meron.Context) -> None:
         for dtype in (np.float16, np.float32, np.float64):

@@ -174,6 +174,40 @@ def test_the_interpreter_ends_with_everything_open(end: str) -> None:
     assert done.stderr == ""
 
 
+def test_the_interpreter_ends_while_daemon_threads_are_in_should_stop() -> None:
+    """CPython before 3.14 ends such threads by pthread_exit, which cannot unwind the library."""
+    source = """
+import threading, time, meron
+
+def run(work, daemon=False):
+    thread = threading.Thread(target=work, daemon=daemon)
+    thread.start()
+    return thread
+
+def stop():
+    time.sleep(0.05)
+
+def wait():
+    try:
+        contexts[0].world.barrier()
+    except meron.Error:
+        pass
+
+def open(rank):
+    contexts[rank] = meron.open(rank, 2, "local", job="exit", should_stop=stop)
+
+contexts = {}
+for thread in [run(lambda rank=rank: open(rank)) for rank in range(2)]:
+    thread.join()
+for _ in range(16):
+    run(wait, daemon=True)
+time.sleep(0.3)
+"""
+    done = run_python(source)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
 def test_a_fork_gets_an_error_and_harms_no_rank() -> None:
     source = """
 import os, sys, warnings, numpy as np, meron

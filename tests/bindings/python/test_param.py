@@ -16,7 +16,12 @@ def test_the_information_of_a_param(
     alone: meron.Context, shape: tuple[int, ...], sizes: tuple[int, ...]
 ) -> None:
     param = alone.param("wéight", shape, "f16", frozen=True)
-    assert (param.name, param.shape, param.dtype, param.frozen) == ("wéight", sizes, "f16", True)
+    assert (param.name, param.shape, param.dtype_name, param.frozen) == (
+        "wéight",
+        sizes,
+        "f16",
+        True,
+    )
     assert param.size == np.prod(sizes, dtype=int)
     assert param.shard_range == range(0)
     assert repr(param) == f"<meron.Param 'wéight': f16 {sizes}>"
@@ -40,8 +45,19 @@ def test_owned_parts_tile_the_tensor() -> None:
 
 def test_dtypes_by_any_name(alone: meron.Context) -> None:
     names = ("f32", "float32", np.float32, np.dtype("f2"), "bfloat16")
-    dtypes = [alone.param(str(i), 1, name).dtype for i, name in enumerate(names)]
+    dtypes = [alone.param(str(i), 1, name).dtype_name for i, name in enumerate(names)]
     assert dtypes == ["f32", "f32", "f32", "f16", "bf16"]
+
+
+def test_a_dtype_is_numpys(alone: meron.Context) -> None:
+    for name, kind in (("f32", np.float32), ("f16", np.float16), ("bf16", meron.bfloat16)):
+        param = alone.param(name, (2, 3), kind)
+        array = np.zeros(param.shape, param.dtype)
+        unit = alone.unit(name, [param])
+        with unit.gather(into={param: array}), unit.gather() as full:
+            assert full[param].dtype == param.dtype == unit.flats[0].dtype == kind
+            assert full.dlpack(param).dtype == kind
+            assert param.dtype_name == full.dlpack(param).dtype_name == name
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import zlib
 import numpy as np
 
 import meron
-from meron.dtypes import NUMPY
 from operations import operation, wanted
 from session import Session
 from table import Malformed, Statement
@@ -22,7 +21,7 @@ def destinations(
         return None
     by_flat = statement.get("by") == "flat"
     return {
-        wanted: session.place.array("fill:-1", wanted.dtype, wanted.shape)
+        wanted: session.place.array("fill:-1", wanted.dtype_name, wanted.shape)
         for unit in session.units(statement)
         for wanted in (unit.flats if by_flat else unit.params)
     }
@@ -35,9 +34,9 @@ def gather(session: Session, statement: Statement) -> None:
     tier = statement.get("tier") or "device"
     units = session.units(statement)
     if len(units) == 1:
-        session.keep(statement.name, units[0].gather(mode, into, tier))
+        session.keep(statement.name, units[0].gather(mode, into=into, tier=tier))
     else:
-        session.keep(statement.name, session.context().gather(units, mode, into, tier))
+        session.keep(statement.name, session.context().gather(units, mode, into=into, tier=tier))
 
 
 @operation
@@ -45,7 +44,9 @@ def gather_begin(session: Session, statement: Statement) -> None:
     into = destinations(session, statement)
     mode = "view" if into is not None else statement.get("mode") or "view"
     (unit,) = session.units(statement)
-    session.keep(statement.name, unit.gather_begin(mode, into, statement.get("tier") or "device"))
+    session.keep(
+        statement.name, unit.gather_begin(mode, into=into, tier=statement.get("tier") or "device")
+    )
 
 
 @operation
@@ -63,7 +64,7 @@ def tensor(session: Session, statement: Statement) -> tuple[meron.Gather, Array]
     gather = session.find(meron.Gather, statement.name)
     param = session.find(meron.Param, statement.get("param"))
     array = gather[param]
-    check_equal("the dtype", array.dtype, NUMPY[param.dtype])
+    check_equal("the dtype", array.dtype, param.dtype)
     check_equal("the shape", array.shape, param.shape)
     check_equal("writable", bool(array.flags.writeable), gather._into is not None)
     return gather, array
@@ -91,14 +92,14 @@ def overwrite(session: Session, statement: Statement) -> None:
     if gather._into is None:
         raise Malformed("a view is not to be written")
     param = session.find(meron.Param, statement.get("param"))
-    session.place.assign(array, wanted(statement, "with"), param.dtype, 0)
+    session.place.assign(array, wanted(statement, "with"), param.dtype_name, 0)
 
 
 @operation
 def dlpack(session: Session, statement: Statement) -> None:
     param = session.find(meron.Param, statement.get("param"))
     array = np.from_dlpack(session.find(meron.Gather, statement.get("gather")).dlpack(param))
-    check_equal("the dtype", array.dtype, NUMPY[param.dtype])
+    check_equal("the dtype", array.dtype, param.dtype)
     check_equal("the shape", array.shape, param.shape)
     session.place.check_data(statement, array)
     session.keep(statement.name, array)

@@ -22,7 +22,7 @@ def gradient(session: Session, statement: Statement) -> None:
     before = 0.0 if text is not None else meron.to_float32(view)
     values = session.place.values(text or wanted(statement, "add"), view.size).reshape(view.shape)
     total = before + values
-    view[...] = total if view.dtype == np.float32 else meron.from_float32(total, param.dtype)
+    view[...] = total if view.dtype == np.float32 else meron.from_float32(total, param.dtype_name)
 
 
 def sources_of(session: Session, statement: Statement) -> list[tuple[meron.Param, Array]]:
@@ -33,7 +33,7 @@ def sources_of(session: Session, statement: Statement) -> list[tuple[meron.Param
             param = session.find(meron.Param, name)
             count = statement.get("count")
             shape = param.shape if count is None else (int(count),)
-            array = session.place.array(text, statement.get("dtype") or param.dtype, shape)
+            array = session.place.array(text, statement.get("dtype") or param.dtype_name, shape)
             sources.append((param, array))
     if statement.get("from") is not None:
         gather = session.find(meron.Gather, statement.get("from"))
@@ -50,7 +50,7 @@ def reduce(session: Session, statement: Statement) -> None:
         reduce_raw(unit, sources)
     future = unit.reduce(
         dict(sources) or None,
-        statement.get("op") or "mean",
+        op=statement.get("op") or "mean",
         boundary=statement.get("boundary") != "0",
         divisor=number(statement, "divisor", 1),
     )
@@ -64,14 +64,14 @@ def reduce_raw(unit: meron.Unit, sources: list[tuple[meron.Param, Array]]) -> No
         source.param = param._handle
         source.data = ffi.cast("void *", array.ctypes.data)
         source.count = array.size
-        source.dtype = CODES[param.dtype]
+        source.dtype = CODES[param.dtype_name]
     receive("meron_future *", lib.meron_reduce_begin, unit._handle, table, len(table), NULL)
 
 
 @operation
 def reduce_finish(session: Session, statement: Statement) -> None:
     future = session.find(meron.Unit, statement.name).reduce_finish(
-        statement.get("op") or "mean", number(statement, "divisor", 1)
+        op=statement.get("op") or "mean", divisor=number(statement, "divisor", 1)
     )
     finish_or_keep(session, statement, future)
 

@@ -106,10 +106,10 @@ def plan_predict(session: Session, statement: Statement) -> None:
     result = (plan.predict_table if as_table else plan.predict)(
         wanted(statement, "model"),
         int(wanted(statement, "ranks")),
-        int(number(statement, "micro_batches", 1)),
-        int(number(statement, "gathers", 2)),
-        int(number(statement, "node", 0)),
-        int(number(statement, "states", 2)),
+        micro_batches=int(number(statement, "micro_batches", 1)),
+        gathers_per_micro_batch=int(number(statement, "gathers", 2)),
+        ranks_per_node=int(number(statement, "node", 0)),
+        optimizer_states=int(number(statement, "states", 2)),
     )
     check_has(result if as_table else json.dumps(result), statement)
 
@@ -215,7 +215,8 @@ def counted(session: Session, statement: Statement) -> None:
 def predicted(session: Session, statement: Statement) -> None:
     prediction = dataclasses.asdict(
         session.context().predict(
-            int(number(statement, "micro_batches", 1)), int(number(statement, "gathers", 2))
+            int(number(statement, "micro_batches", 1)),
+            gathers_per_micro_batch=int(number(statement, "gathers", 2)),
         )
     )
     del prediction[

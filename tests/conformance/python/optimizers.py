@@ -165,7 +165,7 @@ def state(session: Session, statement: Statement) -> None:
     if text is None:
         session.place.check_data(statement, view, param.shard_range.start)
     else:
-        session.place.assign(view, text, param.dtype, param.shard_range.start)
+        session.place.assign(view, text, param.dtype_name, param.shard_range.start)
 
 
 @operation

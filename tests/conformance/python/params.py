@@ -32,7 +32,7 @@ def param_is(session: Session, statement: Statement) -> None:
     _ = param.shard_range  # asks the library, which says whether the param is still there
     found = {
         "shape": "x".join(map(str, param.shape)) or "scalar",
-        "dtype": param.dtype,
+        "dtype": param.dtype_name,
         "count": str(param.size),
         "frozen": str(int(param.frozen)),
         "name": param.name,
@@ -64,7 +64,7 @@ def unit_is(session: Session, statement: Statement) -> None:
     check_equal("the name", unit.name, statement.get("name") or unit.name)
     names = ",".join(param.name for param in unit.params)
     check_equal("the params", names, statement.get("params") or names)
-    flats = ",".join(f"{flat.dtype}:{flat.size}" for flat in unit.flats)
+    flats = ",".join(f"{flat.dtype_name}:{flat.size}" for flat in unit.flats)
     check_equal("the flats", flats, statement.get("flats") or flats)
     info = unit.info()
     for key in ("state", "version", "leases", "reduced", "param_codec", "gradient_codec"):
@@ -94,7 +94,7 @@ def write(session: Session, statement: Statement) -> None:
     param = session.find(meron.Param, statement.get("param"))
     count = statement.get("count")
     shape = param.shape if count is None else (int(count),)
-    dtype = statement.get("dtype") or param.dtype
+    dtype = statement.get("dtype") or param.dtype_name
     values = session.place.array(wanted(statement, "with"), dtype, shape)
     session.find(meron.Update, statement.name).write(param, values)
 
@@ -108,7 +108,7 @@ def write_view(session: Session, statement: Statement) -> None:
         found = meron.to_float32(view)
         expected = session.place.values(before, view.size, param.shard_range.start)
         check(np.array_equal(found, expected), "the view shows other values")
-    session.place.assign(view, wanted(statement, "with"), param.dtype, param.shard_range.start)
+    session.place.assign(view, wanted(statement, "with"), param.dtype_name, param.shard_range.start)
 
 
 @operation

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import meron
-from meron.dtypes import NUMPY
 from operations import number, operation, timeout_of, wanted
 from session import Session
 from table import Statement
@@ -68,7 +67,7 @@ def leave(session: Session, statement: Statement) -> None:
 def used(session: Session, statement: Statement) -> None:
     param = session.find(meron.Param, statement.get("param"))
     array = found(session, statement).view(param)
-    check_equal("the dtype", array.dtype, NUMPY[param.dtype])
+    check_equal("the dtype", array.dtype, param.dtype)
     check_equal("the shape", array.shape, param.shape)
     check(not array.flags.writeable, "the array is writable")
     session.place.check_data(statement, array)

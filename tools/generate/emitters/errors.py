@@ -34,7 +34,8 @@ PYTHON = '''\
 lacks something, nothing was changed. `GroupError`: the group is broken on all of its ranks.
 `ContextError`: the context is unusable. If Python has an exception for the same thing the class
 is one of those too: `except ValueError` catches an `ArgumentError`, `except TimeoutError` a
-`DeadlineError`.
+`DeadlineError`, `except FileNotFoundError` a `NotFoundError`, and `except RuntimeError` a
+`StateError` and a `GroupError`. Those that are an OSError have its `errno`.
 """
 
 from __future__ import annotations

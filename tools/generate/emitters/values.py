@@ -163,16 +163,25 @@ def python(api: Api) -> str:
             numbers = {v.name: v.value for e in api.enums if e.name == enum.of for v in e.values}
             table = ", ".join(f'"{value.name}": {numbers[value.of]}' for value in enum.values)
             name = enum.names["python"]
-            items.append(f"# {sentence(enum.doc)}\n{name}: dict[str, int] = {{{table}}}\n")
+            listed = ", ".join(f'"{value.name}"' for value in enum.values)
+            items.append(
+                f"# {sentence(enum.doc)}\n{python_literal(name)} = Literal[{listed}]\n"
+                f"{name}: dict[str, int] = {{{table}}}\n"
+            )
     for value in api.value_types:
         if "python" in value.names:
             items.append(python_class(value))
     return (
         f"# {LICENSE}\n# {NOTE}\n"
         '"""Structs that the library fills, and the names of enums\' values."""\n\n'
-        "from __future__ import annotations\n\nfrom dataclasses import dataclass\n\n"
-        + "\n".join(items)
+        "from __future__ import annotations\n\nfrom dataclasses import dataclass\n"
+        "from typing import Literal\n\n" + "\n".join(items)
     )
+
+
+def python_literal(table: str) -> str:
+    """The type of an enum's names: ReduceOp for REDUCE_OPS."""
+    return "".join(word.capitalize() for word in table.removesuffix("S").split("_"))
 
 
 def python_class(value: ValueType) -> str:

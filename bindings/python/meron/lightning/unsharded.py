@@ -42,7 +42,7 @@ def full_value(tensor: torch.Tensor) -> torch.Tensor:
     if place is None:
         return tensor.detach().cpu().clone()
     unit, i = place
-    if unit.handles[i].dtype == "f32" or i not in unit.trainable:
+    if unit.handles[i].dtype_name == "f32" or i not in unit.trainable:
         return exact_param(tensor).cpu()
     optimizer = trained_by(unit)
     if optimizer is not None:

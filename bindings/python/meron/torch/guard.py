@@ -183,7 +183,9 @@ class Sharded(Guarded):
     def __repr__(self, **_options: Any) -> str:
         unit, i = place_of(self)
         handle = unit.handles[i]
-        return f"<{type(self).__name__} '{handle.name}', {handle.shape}, {handle.dtype}, sharded>"
+        return (
+            f"<{type(self).__name__} '{handle.name}', {handle.shape}, {handle.dtype_name}, sharded>"
+        )
 
     def __format__(self, _spec: str) -> str:
         return repr(self)
@@ -515,7 +517,7 @@ def refuse_other_shape(tensor: Any, what: str) -> NoReturn:
     unit, i = place_of(tensor)
     handle = unit.handles[i]
     raise errors.StateError(
-        f"'{handle.name}' is sharded: {what} ({tuple(handle.shape)}, {handle.dtype})",
+        f"'{handle.name}' is sharded: {what} ({tuple(handle.shape)}, {handle.dtype_name})",
         subject=handle.name,
         advice="Write values of its shape and dtype.",
     )

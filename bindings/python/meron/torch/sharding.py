@@ -69,7 +69,7 @@ class Sharding(ShardedContext):
             full_name = f"{name}.{own}"
             kind = dtype_name(dtype or param.dtype, full_name)
             frozen = not param.requires_grad
-            handles.append(self.context.param(full_name, tuple(param.shape), kind, frozen))
+            handles.append(self.context.param(full_name, tuple(param.shape), kind, frozen=frozen))
         unit = self.context.unit(name, handles)
         values = [param.detach() for param in params]
         sharded = ShardedUnit(self, name, params, names, handles, unit)

@@ -183,7 +183,7 @@ class Loading:
         elif value.layout is not torch.strided or value.is_quantized or value.is_nested:
             wrong = "is no dense tensor"
         elif value.is_complex():
-            wrong = f"is of {value.dtype}, and the param of {handle.dtype}"
+            wrong = f"is of {value.dtype}, and the param of {handle.dtype_name}"
         elif hasattr(value, "full_tensor"):
             wrong = "is a DTensor: pass value.full_tensor()"
         elif isinstance(value, FlatShard) and value.own() != unit.shard_range(i):

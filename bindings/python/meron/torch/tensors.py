@@ -15,11 +15,11 @@ import torch
 from meron import errors
 from meron._memory import Memory
 from meron._native import ffi
-from meron.dtypes import CODES, NAMES
+from meron.dtypes import CODES, NAMES, DTypeName
 from meron.torch.residency.copy_on_write import CopyOnWrite
 from meron.torch.torch_internals import refuse_writes, without_transforms
 
-DTYPES: dict[str, torch.dtype] = {
+DTYPES: dict[DTypeName, torch.dtype] = {
     "f32": torch.float32,
     "bf16": torch.bfloat16,
     "f16": torch.float16,
@@ -32,7 +32,7 @@ CODES_OF_TORCH = {dtype: CODES[name] for name, dtype in DTYPES.items()}
 CHECK_WRITES = os.environ.get("MERON_CHECK_WRITES", "0") not in ("", "0")
 
 
-def dtype_name(dtype: torch.dtype, what: str) -> str:
+def dtype_name(dtype: torch.dtype, what: str) -> DTypeName:
     """ "f32", "bf16" or "f16"; ArgumentError naming `what` for other types."""
     if dtype not in NAMES_OF_TORCH:
         raise errors.argument(

@@ -96,7 +96,7 @@ class ShardedUnit:
         self.owner: weakref.ref[torch.nn.Module] | None = None
         self.lost = False
         place = sharding.torch_device
-        empties = [placeholder(h.shape, DTYPES[h.dtype], place) for h in handles]
+        empties = [placeholder(h.shape, DTYPES[h.dtype_name], place) for h in handles]
         for param, empty in zip(params, empties):
             param.grad = None
             if param.is_meta:

@@ -147,7 +147,7 @@ class Accumulation(Facts):
     def _adds_in_16_bits(self) -> bool:
         """True if this rank would add the gradients of a 16-bit param in 16 bits."""
         return not self.sharding.reducer.local and any(
-            DTYPES[unit.handles[i].dtype].itemsize < 4
+            DTYPES[unit.handles[i].dtype_name].itemsize < 4
             for unit in self.units
             for i in unit.trainable
         )
@@ -263,10 +263,10 @@ class Accumulation(Facts):
             return
         for unit in self.units:
             for i in unit.trainable:
-                if DTYPES[unit.handles[i].dtype].itemsize < asked.itemsize:
+                if DTYPES[unit.handles[i].dtype_name].itemsize < asked.itemsize:
                     raise errors.UnsupportedError(
                         f"no_sync at stage {self.config.stage} adds up the gradients of "
-                        f"{unit.name}.{unit.names[i]} in {unit.handles[i].dtype}, and "
+                        f"{unit.name}.{unit.names[i]} in {unit.handles[i].dtype_name}, and "
                         "data_types.grad_accum_dtype is fp32",
                         subject="data_types.grad_accum_dtype",
                         advice="Leave no_sync out: each backward then adds to sums in fp32.",

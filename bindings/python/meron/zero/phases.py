@@ -42,7 +42,8 @@ class Phases(Facts):
                 offload_param, whatever their device is.
 
         Raises ArgumentError, StateError (they are offloaded), UnsupportedError (nvme for an
-        optimizer of torch's own, or without any), NoSpaceError, IoError: they stay where they were.
+        optimizer of torch's own, or without any), NoSpaceError, InputOutputError: they stay where
+        they were.
         """
         self._require_alive("offload_states")
         folder = self.config.offload.folder() if nvme_path is None else nvme_path
@@ -52,8 +53,8 @@ class Phases(Facts):
     def reload_states(self, non_blocking: bool = False) -> None:
         """Restores the states that `offload_states` moved, bit for bit. Local.
 
-        Blocks on this rank's drive. Raises IoError, CorruptError, NoMemoryError: the states then
-        stay offloaded.
+        Blocks on this rank's drive. Raises InputOutputError, CorruptError, OutOfMemoryError: the
+        states then stay offloaded.
         """
         self._require_alive("reload_states")
         if self._states_away:

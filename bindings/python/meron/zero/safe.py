@@ -78,7 +78,7 @@ def safe_get_full_fp32_param(param: torch.Tensor) -> torch.Tensor | None:
     if unit_of(param) is None:
         return None
     unit, i = placed(param)
-    master = local_master(param) if unit.handles[i].dtype != "f32" else None
+    master = local_master(param) if unit.handles[i].dtype_name != "f32" else None
     return exact_param(param).float() if master is None else whole_of(unit, i, master)
 
 

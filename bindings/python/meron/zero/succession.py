@@ -158,8 +158,8 @@ def misfit_of(
     if sharding.torch_device.type != device.type:
         return f"'{unit.name}' computes on {sharding.torch_device}"
     for i, handle in enumerate(unit.handles):
-        if DTYPES[handle.dtype] is not (config.dtype or unit.built[i]):
-            return f"'{handle.name}' in {handle.dtype}"
+        if DTYPES[handle.dtype_name] is not (config.dtype or unit.built[i]):
+            return f"'{handle.name}' in {handle.dtype_name}"
         if handle.frozen and unit.params[i].requires_grad:
             return f"'{handle.name}' was frozen then"
     return None

@@ -79,7 +79,7 @@ def save_pretrained(
 
 def dtype_of_params(names: Names) -> torch.dtype | None:
     """The dtype of the first floating-point param, as transformers has a model's."""
-    dtypes = (DTYPES[unit.handles[i].dtype] for unit, i in names.params.values())
+    dtypes = (DTYPES[unit.handles[i].dtype_name] for unit, i in names.params.values())
     return next((dtype for dtype in dtypes if dtype.is_floating_point), None)
 
 

@@ -235,10 +235,10 @@ def local_of(unit: ShardedUnit, i: int, name: str, key: str, value: Any) -> torc
 
 def check_master(unit: ShardedUnit, i: int, name: str, now: Any, new: torch.Tensor) -> None:
     """ArgumentError for f32 values that are not those of the model's 16-bit ones."""
-    dtype = DTYPES[unit.handles[i].dtype]
+    dtype = DTYPES[unit.handles[i].dtype_name]
     if not torch.equal(now.to(dtype).view(torch.int16), new.to(dtype).view(torch.int16)):
         raise errors.argument(
-            f"the f32 values of {name} ('master') do not round to its {unit.handles[i].dtype} "
+            f"the f32 values of {name} ('master') do not round to its {unit.handles[i].dtype_name} "
             "values: they are of another state of the model",
             subject=name,
             advice="Set the model's values of the same checkpoint before; if it has no 'master', "
@@ -263,7 +263,7 @@ def plan_engine(
     for unit, i in places:
         name = names.of_place.get((unit, i), "")
         state = states.get(name, {})
-        low = unit.handles[i].dtype != "f32"
+        low = unit.handles[i].dtype_name != "f32"
         known = {*optimizer.state_names, "step", *(["master"] if low else [])}
         if strict:
             refuse_names(
@@ -366,7 +366,7 @@ def plan_master(
     elif strict:
         raise errors.argument(
             f"there are f32 values of {one.name} ('master'), and {type(optimizer).__name__} here "
-            f"updates the {unit.handles[i].dtype} values",
+            f"updates the {unit.handles[i].dtype_name} values",
             subject=one.name,
             advice="Set them as the model's values, and delete 'master' from the states; or give "
             "StateDictOptions(strict=False), which leaves them out.",

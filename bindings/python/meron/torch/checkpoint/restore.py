@@ -244,7 +244,7 @@ def read_engine(plan: Plan, optimizer: EngineOptimizer, names: Names, reader: Re
         if plan.native:
             continue
         source = source_of(names, checkpoint, name, "master")
-        if source is not None and unit.handles[i].dtype != "f32":
+        if source is not None and unit.handles[i].dtype_name != "f32":
             plan.parts.append(
                 (unit, i, "master", reader.part(source, "master", unit.shard_range(i)))
             )

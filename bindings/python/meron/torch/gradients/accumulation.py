@@ -80,7 +80,7 @@ class Accumulation:
         self.handles = handles
         self.trainable = [i for i, handle in enumerate(handles) if not handle.frozen]
         self.wanted = len(self.trainable)
-        self.bytes = sum(h.size * DTYPES[h.dtype].itemsize for h in handles if not h.frozen)
+        self.bytes = sum(h.size * DTYPES[h.dtype_name].itemsize for h in handles if not h.frozen)
         self.phase = EMPTY
         self.progress = ARRIVING
         self.arrived: set[int] = set()

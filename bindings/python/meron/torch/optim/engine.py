@@ -317,7 +317,7 @@ class EngineOptimizer(torch.optim.Optimizer):
             return
         for unit in self.sharded:
             for i in unit.trainable:
-                if unit.handles[i].dtype != "f32":
+                if unit.handles[i].dtype_name != "f32":
                     unit.masters[i] = read_state(self, unit, i, "master")
         self._release_engine(end)
 

@@ -23,7 +23,7 @@ Parts = Mapping[ShardedUnit, Mapping[int, torch.Tensor]]  # of each unit, by par
 def check_f16_range(sharding: Sharding, units: list[ShardedUnit], parts: Parts) -> None:
     """NonFiniteError on all ranks that names an f16 param with a finite f32 value that f16 cannot
     hold. Collective if the units have f16 params; blocks on peers."""
-    if not any(unit.handles[i].dtype == "f16" for unit in units for i in unit.trainable):
+    if not any(unit.handles[i].dtype_name == "f16" for unit in units for i in unit.trainable):
         return
     found = first_too_large(units, parts)
     own = [0.0, 0.0, 0.0, 0.0] if found is None else [1.0, *found]
@@ -45,7 +45,7 @@ def first_too_large(units: list[ShardedUnit], parts: Parts) -> tuple[int, int, i
     """Returns the unit's index, the param's in it, and the element's in the param."""
     for unit in units:
         for i in unit.masters:
-            if unit.handles[i].dtype != "f16" or i not in parts[unit]:
+            if unit.handles[i].dtype_name != "f16" or i not in parts[unit]:
                 continue
             value = parts[unit][i].detach()
             if not value.numel() or fits(value):

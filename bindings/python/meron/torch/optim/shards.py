@@ -113,7 +113,7 @@ class Shards:
         parts = self.parts.setdefault(unit, {})
         direct = self.direct.setdefault(unit, set())
         if i not in parts:
-            low = unit.handles[i].dtype in ("bf16", "f16") and i in unit.trainable
+            low = unit.handles[i].dtype_name in ("bf16", "f16") and i in unit.trainable
             if self.rule is not None and low:
                 unit.masters.pop(i, None)
             master = unit.masters.get(i)
@@ -384,7 +384,7 @@ def updates_other(shards: Shards, rule: InPlaceRule | None, wanted: Wanted) -> b
     """True if an optimizer updates other values of some 16-bit params than one with `rule` would:
     f32 copies of them, or the values themselves."""
     places = [(unit, i) for unit in shards.parts for i in wanted.get(unit, ())]
-    low = any(unit.handles[i].dtype == "bf16" for unit, i in places)
+    low = any(unit.handles[i].dtype_name == "bf16" for unit, i in places)
     return low and (shards.rule is None) is not (rule is None)
 
 
@@ -526,7 +526,7 @@ def in_place_rule(optimizer: torch.optim.Optimizer, how: InPlace) -> InPlaceRule
             subject="in_place",
             advice="Pass meron.torch.InPlace(), or leave it out.",
         )
-    if not any(unit.handles[i].dtype == "bf16" for unit, i in places):
+    if not any(unit.handles[i].dtype_name == "bf16" for unit, i in places):
         raise errors.argument(
             f"in_place was given, and no param of {type(optimizer).__name__} is bf16",
             subject="in_place",
@@ -538,7 +538,7 @@ def in_place_rule(optimizer: torch.optim.Optimizer, how: InPlace) -> InPlaceRule
 def refuse_f16(optimizer: torch.optim.Optimizer, params: Iterable[torch.Tensor]) -> None:
     """UnsupportedError that names an f16 param, which InPlace does not update."""
     for unit, i in (place for place in map(unit_of, params) if place is not None):
-        if unit.handles[i].dtype != "f16":
+        if unit.handles[i].dtype_name != "f16":
             continue
         name = unit.handles[i].name
         raise errors.UnsupportedError(

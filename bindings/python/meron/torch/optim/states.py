@@ -71,4 +71,4 @@ def write_state(optimizer: Any, unit: ShardedUnit, i: int, key: str, values: tor
 def keys_of(optimizer: Any, group: dict[str, Any], unit: ShardedUnit, i: int) -> list[str]:
     """The states of a param of a group that a checkpoint has, besides "step"."""
     keys = list(optimizer.state_names) if optimizer.has_states(group) else []
-    return keys if unit.handles[i].dtype == "f32" else [*keys, "master"]
+    return keys if unit.handles[i].dtype_name == "f32" else [*keys, "master"]

@@ -61,7 +61,7 @@ class DeviceMemory:
         self.bytes = 0
         for handle in self.handles:
             self.offsets.append(self.bytes)
-            size = handle.size * DTYPES[handle.dtype].itemsize
+            size = handle.size * DTYPES[handle.dtype_name].itemsize
             self.bytes += -(-size // ALIGNMENT) * ALIGNMENT
         self.wholes: list[torch.Tensor] = []
         self.addresses: list[int] = []
@@ -74,7 +74,7 @@ class DeviceMemory:
         with torch.inference_mode(False), torch.no_grad(), without_transforms():
             storage = torch.empty(self.bytes, dtype=torch.uint8, device=place).untyped_storage()
             for handle, offset in zip(self.handles, self.offsets):
-                dtype = DTYPES[handle.dtype]
+                dtype = DTYPES[handle.dtype_name]
                 whole = torch.empty(0, dtype=dtype, device=place)
                 first = offset // dtype.itemsize
                 strides = torch.empty(handle.shape, device="meta").stride()
@@ -87,7 +87,7 @@ class DeviceMemory:
         targets = new("meron_destination[]", len(self.handles))
         for target, handle in zip(targets, self.handles):
             target.param = handle._handle
-            target.bytes = handle.size * DTYPES[handle.dtype].itemsize
+            target.bytes = handle.size * DTYPES[handle.dtype_name].itemsize
         options = initial("meron_gather_options")
         options.mode = lib.MERON_GATHER_INTO
         options.destinations = targets

@@ -146,7 +146,7 @@ class CopiedMemory(MappedMemory):
         with torch.no_grad(), torch.inference_mode(False), without_transforms():
             if not self.wholes:
                 self.wholes = [
-                    torch.empty(h.shape, dtype=DTYPES[h.dtype], device="cpu") for h in handles
+                    torch.empty(h.shape, dtype=DTYPES[h.dtype_name], device="cpu") for h in handles
                 ]
             for handle, whole in zip(handles, self.wholes):
                 whole.untyped_storage().resize_(handle.size * whole.dtype.itemsize)

@@ -38,7 +38,7 @@ def exact_param(param: torch.Tensor) -> torch.Tensor:
     unit, i = placed(param)
     if not has_own(unit, i):
         return full_param(param)
-    return whole_of(unit, i, own_part(unit, i)).to(DTYPES[unit.handles[i].dtype])
+    return whole_of(unit, i, own_part(unit, i)).to(DTYPES[unit.handles[i].dtype_name])
 
 
 def has_own(unit: ShardedUnit, i: int) -> bool:
@@ -52,7 +52,7 @@ def own_part(unit: ShardedUnit, i: int) -> torch.Tensor:
     sharding = sharding_with(unit)
     optimizer = trained_by(unit)
     if i in unit.trainable and optimizer is not None:
-        return read_state(optimizer, unit, i, "master").to(DTYPES[unit.handles[i].dtype])
+        return read_state(optimizer, unit, i, "master").to(DTYPES[unit.handles[i].dtype_name])
     # An update that changes nothing. (Of 16-bit values the engine's optimizer would take what is
     # looked at for new f32 ones.)
     sharding.drop([unit])

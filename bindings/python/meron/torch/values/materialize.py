@@ -22,7 +22,7 @@ def defer(unit: ShardedUnit) -> None:
     """Keeps a new unit without values, but for f32 masters, which a load fills."""
     for i, dtype in unit.unmade.items():
         handle = unit.handles[i]
-        if dtype.itemsize > 2 and handle.dtype != "f32" and not handle.frozen:
+        if dtype.itemsize > 2 and handle.dtype_name != "f32" and not handle.frozen:
             unit.masters[i] = torch.zeros(len(unit.shard_range(i)), device="cpu")
 
 

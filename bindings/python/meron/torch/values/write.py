@@ -45,7 +45,7 @@ def write_sources(
                 CODES_OF_TORCH[data.dtype],
             )
             # (What is frozen has no optimizer, which is who asks for f32 values.)
-            wider = data.dtype.itemsize > 2 and handle.dtype != "f32" and not handle.frozen
+            wider = data.dtype.itemsize > 2 and handle.dtype_name != "f32" and not handle.frozen
             if i in unit.masters or wider:
                 part = unit.shard_range(i)
                 own = data.view(-1)[part.start : part.stop].float()
@@ -58,7 +58,7 @@ def write_sources(
 def with_masters(unit: ShardedUnit, i: int, value: torch.Tensor) -> torch.Tensor:
     """New values of a param, in f32 if an optimizer updates f32 values of it: elements of this
     rank's shard that are as before keep theirs. Local; blocks on this rank's drive."""
-    if unit.handles[i].dtype == "f32" or i not in unit.trainable:
+    if unit.handles[i].dtype_name == "f32" or i not in unit.trainable:
         return value
     optimizer = unit.optimizer() if unit.optimizer is not None else None
     if optimizer is not None and not optimizer.released:
