@@ -79,14 +79,15 @@ Ends what is under way, for at most about five seconds; doing so twice is fine.
 Throws the first error of requests that no call has waited for; it is closed even then.
 """
 function Base.close(io::Io)
-    id = io.id
+    id = take_handle!(io)
     id == 0 && return
-    io.id = 0
     @check close_io(id)
     sweep()
     tell(id)
     return
 end
+
+release(io::Io) = close(io)
 
 # Memory that a drive has not released stays alive, because the drive may still write to it.
 function close_io(id, error)
@@ -117,6 +118,7 @@ function bytes_of(array::DenseArray{T}) where {T}
     isbitstype(T) || throw(argument_error("elements of type $T are not plain"))
     return Ptr{Cvoid}(pointer(array)), UInt64(length(array) * sizeof(T))
 end
+bytes_of(view::ReadOnlyView) = address(view, "the view"), UInt64(length(view) * sizeof(eltype(view)))
 bytes_of(other) = throw(argument_error("a dense array is needed, not a $(typeof(other))"))
 
 function begin_transfer(function_, io::Io, path, array, offset)
@@ -145,7 +147,7 @@ Begins to fill an array from byte `offset` of a file on. The file is opened here
 Throws the errors of `read!`; the wait throws those of the drive.
 """
 function read_begin!(io::Io, path, array; offset = 0)
-    array isa TensorView && require_writable_view(array)
+    array isa ReadOnlyView && (require_valid(array); throw_read_only())
     return begin_transfer(LibMeron.meron_io_read_begin, io, path, array, offset)
 end
 
@@ -301,6 +303,8 @@ info(io::Io) = as_tuple(
     LibMeron.meron_io_info, filled(LibMeron.meron_io_info, LibMeron.meron_io_get_info, raw(io)))
 
 Base.show(io::IO, shown::Io) = print(io, "Meron.Io(", shown.id == 0 ? "closed" : "open", ")")
+Base.show(io::IO, buffer::IoBuffer) =
+    print(io, "Meron.IoBuffer(", buffer.id == 0 ? "released" : "$(length(bytes(buffer))) bytes", ")")
 Base.show(io::IO, request::IoRequest) = print(
     io, "Meron.IoRequest(",
     request.ended ? "ended" : request.id == 0 ? "released" : "under way", ")")

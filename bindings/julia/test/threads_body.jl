@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 using Meron, Random, Test
+using Meron: BFloat16
 
 include("ranks.jl")
 
@@ -11,7 +12,7 @@ const RANKS = Threads.nthreads()
     bits = run_ranks(RANKS) do ctx
         w = Param(ctx, "w", (16, 16))
         unit = Unit(ctx, "u", [w])
-        update(u -> write!(u, w, ones(16, 16)), unit)
+        Meron.update(u -> write!(u, w, ones(16, 16)), unit)
         optimizer = adamw(unit; learning_rate = 0.01)
         for step in 1:30
             gradient = gather(full -> sin.(full[w] .* step), unit)
@@ -83,7 +84,7 @@ end
 @testset "one context is used by several threads" begin
     Meron.open(; rank = 0, world_size = 1, transport = "self") do ctx
         unit = Unit(ctx, "u", [Param(ctx, "w", 64)])
-        update(u -> write!(u, unit.params[1], 1:64), unit)
+        Meron.update(u -> write!(u, unit.params[1], 1:64), unit)
         sums = zeros(RANKS)
         Threads.@threads for i in 1:RANKS
             for _ in 1:500
@@ -91,7 +92,7 @@ end
             end
         end
         @test sums == fill(500.0 * sum(1:64), RANKS)
-        @test info(unit).leases == 0
+        @test Meron.info(unit).leases == 0
     end
 end
 
