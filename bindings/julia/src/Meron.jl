@@ -68,7 +68,6 @@ include("system.jl")
 include("methods.jl")
 include("rules.jl")
 
-# Names that other packages have too stay inside: Meron.open, Meron.update, Meron.info, Meron.Future.
 export MeronError, Context, Group, Plan, Param, Unit, Gather, Update, Optimizer
 export ReadOnlyView, TensorView, ParamTree
 export gather, gather_begin, write!, shard_view, release, shard_range
@@ -87,6 +86,16 @@ export add_optimizer_group!, optimizer_group, set_optimizer_group!, state_view, 
 export skip!, param_steps, set_param_steps!
 export offload, reload
 export barrier, barrier_begin, bcast!, bcast_begin!, allreduce!, allreduce_begin!
+
+# Names for programs that are not exported, because other packages have them too.
+const PUBLIC = (
+    :BFloat16, :DeviceArray, :Future, :IoBuffer, :IoRequest, :LibraryError, :Transport, :abort, :alive,
+    :bytes, :cancel, :cancel_save, :closed, :damage, :describe, :dlpack, :event_fd, :extra,
+    :flight_record, :hand_over, :idle, :info, :json, :library_path, :manifest, :max_message,
+    :missing_states, :open, :parse_plan, :path, :pinned, :plan_json, :predict, :progress, :publish,
+    :start_receive, :start_send, :stats, :status, :system_info, :table, :test, :transport_name,
+    :unexpected_tensors, :unsafe_array, :update, :update_begin, :version, :writable)
+VERSION >= v"1.11" && eval(Expr(:public, PUBLIC...))
 
 include("precompile.jl")
 

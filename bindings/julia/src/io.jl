@@ -251,14 +251,23 @@ Pinned, page-aligned memory, made by `Meron.pinned`. `Meron.bytes(buffer)` is an
 """
 mutable struct IoBuffer <: Owner
     id::UInt64
-    IoBuffer() = finalizer(enqueue_owner, new(0))
+    lent::Bool # to an array, which may outlive a call of release
+    released::Bool
+    IoBuffer() = finalizer(enqueue_owner, new(0, false, false))
 end
 
 kind_of(::IoBuffer) = io_buffer_kind
 
 function raw(buffer::IoBuffer)
-    buffer.id == 0 && throw_released("buffer")
-    return LibMeron.meron_io_buffer(buffer.id)
+    buffer.released || buffer.id == 0 ? throw_released("buffer") :
+    LibMeron.meron_io_buffer(buffer.id)
+end
+
+# The memory of an array is released when the collector has found the array.
+function release(buffer::IoBuffer)
+    buffer.released = true
+    buffer.lent || invoke(release, Tuple{Owner}, buffer)
+    return
 end
 
 """
@@ -280,12 +289,13 @@ end
 """
     Meron.bytes(buffer)
 
-The memory of a buffer, as a `Vector{UInt8}`, without a copy. It keeps the buffer from being released by
-the collector; **after `release(buffer)` it must not be touched**.
+The memory of a buffer, as a `Vector{UInt8}`, without a copy. The memory stays as long as the array, also
+after `release(buffer)`.
 """
 function bytes(buffer::IoBuffer)
     known = filled(
         LibMeron.meron_io_buffer_info, LibMeron.meron_io_buffer_get_info, raw(buffer))
+    buffer.lent = true
     array = unsafe_wrap(Array, Ptr{UInt8}(known.data), Int(known.bytes))
     return finalizer(_ -> keep(buffer), array)
 end
@@ -304,7 +314,7 @@ info(io::Io) = as_tuple(
 
 Base.show(io::IO, shown::Io) = print(io, "Meron.Io(", shown.id == 0 ? "closed" : "open", ")")
 Base.show(io::IO, buffer::IoBuffer) =
-    print(io, "Meron.IoBuffer(", buffer.id == 0 ? "released" : "$(length(bytes(buffer))) bytes", ")")
+    print(io, "Meron.IoBuffer(", buffer.released ? "released" : "open", ")")
 Base.show(io::IO, request::IoRequest) = print(
     io, "Meron.IoRequest(",
     request.ended ? "ended" : request.id == 0 ? "released" : "under way", ")")

@@ -59,6 +59,12 @@ shard_memory(view, ::Type{T}) where {T} = wrap_memory(view, T, (Int(view.count),
     isvalid(view.loan) || throw_ended(view)
     return view
 end
+
+"""
+    Meron.writable(view)
+
+True if the view may be written: a `TensorView`. Throws if the view has ended.
+"""
 writable(view::LentArray) = require_valid(view) isa TensorView
 
 @noinline function throw_ended(view)

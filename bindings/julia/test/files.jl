@@ -57,7 +57,9 @@ end
         @test wait(last)
         @test read(path) == fill(0x09, 3 << 20)
         @test status_of(() -> wait(io)) == "MERON_E_STALE"
-        @test memory[40_000] == 0x07 # it outlives its io
+        release(buffer)
+        @test status_of(() -> Meron.bytes(buffer)) == "MERON_E_STALE"
+        @test memory[40_000] == 0x07 # it outlives its io and its buffer
     end
 end
 

@@ -10,7 +10,8 @@ using Distributed
     end
     # Names that many packages have.
     @test isempty(intersect(own, (:Future, :BFloat16, :info, :update, :part, :open, :close, :status)))
-    @test all(name -> isdefined(Meron, name), own)
+    @test isempty(intersect(own, Meron.PUBLIC))
+    @test all(name -> isdefined(Meron, name), (own..., Meron.PUBLIC...))
 end
 
 @testset "objects print one line" begin

@@ -81,6 +81,23 @@ end
     @test all(done)
 end
 
+@testset "two threads release one object" begin
+    Meron.open(; rank = 0, world_size = 1, transport = "self") do ctx
+        w = Param(ctx, "w", 64)
+        unit = Unit(ctx, "u", [w])
+        full = gather(unit)
+        for _ in 1:1_000 # a second call of its deleter ends the process
+            tensor, ready = Meron.dlpack(full, w), Threads.Atomic{Int}(0)
+            Threads.@threads for i in 1:2
+                Threads.atomic_add!(ready, 1)
+                while ready[] < 2 GC.safepoint() end
+                release(tensor)
+            end
+        end
+        @test Meron.info(unit).leases == 1
+    end
+end
+
 @testset "one context is used by several threads" begin
     Meron.open(; rank = 0, world_size = 1, transport = "self") do ctx
         unit = Unit(ctx, "u", [Param(ctx, "w", 64)])

@@ -223,7 +223,7 @@ end
 
 @testset "what is public is documented" begin
     documented = Set(binding.var for binding in keys(Docs.meta(Meron)))
-    for name in names(Meron)
+    for name in (names(Meron)..., Meron.PUBLIC...)
         @test name in documented || name == :Meron
     end
 end
