@@ -72,6 +72,18 @@ function changed(options::T; changes...) where {T}
     return T(fields...)
 end
 
+# The same for changes that are collected at run time: compiled once per struct.
+function changed(options::T, changes::Dict{Symbol,Any}) where {T}
+    target = Ref(options)
+    GC.@preserve target for (name, value) in changes
+        index = Base.fieldindex(T, name)
+        type = fieldtype(T, index)
+        field = Base.unsafe_convert(Ptr{T}, target) + fieldoffset(T, index)
+        unsafe_store!(Ptr{type}(field), convert_field(type, value, name))
+    end
+    return target[]
+end
+
 function convert_field(::Type{T}, value, name) where {T}
     try
         return convert(T, value)
@@ -126,6 +138,10 @@ abstract type Owner end
 # meanwhile.
 out_pointer(owner::Owner, ::Type{T}) where {T} = Ptr{T}(pointer_from_objref(owner))
 
+# The handle of an object, which has none from now on: whichever of several threads releases it, one gets it.
+@inline take_handle!(owner::Owner) =
+    GC.@preserve owner exchange!(out_pointer(owner, UInt64), UInt64(0))
+
 """
     release(object)
 
@@ -134,18 +150,18 @@ tensor; doing so twice is fine. Never blocks. The next call releases objects tha
 any more.
 """
 function release(owner::Owner)
-    id = owner.id
+    id = take_handle!(owner)
     id == 0 && return
-    owner.id = 0
     drain()
     release_handle(kind_of(owner), id)
     return
 end
 
 function enqueue_owner(owner::Owner)
-    id = owner.id
-    id == 0 && return
-    owner.id = 0
-    enqueue(kind_of(owner), id)
+    id = take_handle!(owner)
+    id == 0 || enqueue(kind_of(owner), id)
     return
 end
+
+# A copy of a program's state refers to the same objects.
+Base.deepcopy_internal(owner::Owner, ::IdDict) = owner

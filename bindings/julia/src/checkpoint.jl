@@ -3,9 +3,10 @@
 
 # The names of element types in safetensors.
 const SAFETENSORS = Dict{DataType,String}(
-    Float64 => "F64", Float32 => "F32", Float16 => "F16", BFloat16 => "BF16",
+    Float64 => "F64", Float32 => "F32", Float16 => "F16",
     Int64 => "I64", Int32 => "I32", Int16 => "I16", Int8 => "I8",
     UInt64 => "U64", UInt32 => "U32", UInt16 => "U16", UInt8 => "U8", Bool => "BOOL")
+safetensors_name(type) = is_bfloat16(type) ? "BF16" : get(SAFETENSORS, type, "")
 
 """
     CheckpointTensor(name, array; kind = "extra", size = size(array), first = 1)
@@ -27,12 +28,15 @@ struct CheckpointTensor
     first::Int
     function CheckpointTensor(name, array; kind = "extra", size = Base.size(array), first = 1)
         is_contiguous(array) || throw(argument_error("the array of $name is not contiguous"))
-        haskey(SAFETENSORS, eltype(array)) ||
+        isempty(safetensors_name(eltype(array))) &&
             throw(argument_error("safetensors has no elements of type $(eltype(array))"))
         first >= 1 || throw(argument_error("the first element of $name is $first: give 1 or more"))
         return new(text(name, "the name of a tensor"), array, text(kind, "kind"), size, first)
     end
 end
+
+Base.show(io::IO, tensor::CheckpointTensor) = print(io, "Meron.CheckpointTensor(", repr(tensor.name), ", ",
+    eltype(tensor.array), ", ", tensor.size, ", ", repr(tensor.kind), ")")
 
 # `alive` holds what options point to; it is preserved as long as they are used.
 function pointer_of(value, what, alive)
@@ -54,7 +58,7 @@ function raw_tensors(tensors, alive)
         LibMeron.meron_checkpoint_tensor(
             sizeof(LibMeron.meron_checkpoint_tensor), length(shape),
             pointer_of(tensor.name, "name", alive), pointer_of(tensor.kind, "kind", alive),
-            pointer_of(SAFETENSORS[eltype(tensor.array)], "dtype", alive), table_of(shape, alive),
+            pointer_of(safetensors_name(eltype(tensor.array)), "dtype", alive), table_of(shape, alive),
             tensor.first - 1, count,
             count == 0 ? C_NULL : address(tensor.array, "the array of $(tensor.name)"))
     end

@@ -24,11 +24,17 @@ mutable struct Context <: Owner
     function Context(callbacks)
         context = new(0, false, 0, 0, "", "", callbacks)
         context.states, context.optimizers = ReentrantLock(), WeakRef[]
-        return finalizer(enqueue_owner, context)
+        return finalizer(enqueue_context, context)
     end
 end
 
 kind_of(::Context) = context_kind
+
+# Its views end with it, also if the program calls `finalize`.
+function enqueue_context(context::Context)
+    context.isopen = false
+    enqueue_owner(context)
+end
 
 """
     Meron.open(; options...)
@@ -127,7 +133,7 @@ function open(;
     given[:plan] = raw(chosen)
 
     options = Ref(changed(
-        initial(LibMeron.meron_context_options, LibMeron.meron_context_options_init); given...))
+        initial(LibMeron.meron_context_options, LibMeron.meron_context_options_init), given))
     GC.@preserve context strings callbacks chosen functions begin
         @check LibMeron.meron_context_open(out_pointer(context, LibMeron.meron_context), options)
     end
@@ -177,8 +183,7 @@ function Base.close(context::Context)
         open_now
     end
     was_open || return
-    id = context.id
-    context.id = 0
+    id = take_handle!(context)
     try
         @check LibMeron.meron_context_close(LibMeron.meron_context(id))
     finally
@@ -188,6 +193,7 @@ function Base.close(context::Context)
 end
 
 Base.isopen(context::Context) = context.isopen
+release(context::Context) = close(context)
 
 # True if the host cannot read the device's memory.
 is_remote(context::Context) = startswith(context.device, "cuda")

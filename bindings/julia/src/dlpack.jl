@@ -24,7 +24,7 @@ function dlpack(full::Gather, param::Param)
     tensor = DLPackTensor(full.context)
     GC.@preserve tensor @check LibMeron.meron_gather_dlpack(
         out_pointer(tensor, Ptr{LibMeron.DLManagedTensorVersioned}), raw(full), raw(param))
-    full.ready || full.remote || isempty(full.context.device) || wait(full)
+    full.ready || full isa Gather{:device} || isempty(full.context.device) || wait(full)
     return tensor
 end
 
@@ -54,9 +54,9 @@ end
 The pointer of a DLPack tensor, whose deleter the receiver calls from now on.
 """
 function hand_over(tensor::DLPackTensor)
-    address_ = pointer(tensor)
-    tensor.id = 0
-    return address_
+    id = take_handle!(tensor)
+    id == 0 && throw_released("DLPack tensor")
+    return Ptr{Cvoid}(UInt(id))
 end
 
 # The fields that have the same offset in every version of DLPack 1.x.
@@ -73,3 +73,6 @@ function delete_dlpack(address_::UInt64)
     deleter == C_NULL || ccall(deleter, Cvoid, (Ptr{Cvoid},), tensor)
     return
 end
+
+Base.show(io::IO, tensor::DLPackTensor) =
+    print(io, "Meron.DLPackTensor(", tensor.id == 0 ? "released" : pointer(tensor), ")")

@@ -40,7 +40,7 @@ function flats(unit::Unit)
     return map(1:Int(count)) do index
         known = filled(LibMeron.meron_flat_info, LibMeron.meron_unit_flat, raw(unit), index - 1)
         params = filter(param -> info(param).flat == index - 1, unit.params)
-        Flat(unit, index, type_of(known.dtype), Int(known.elements), known.frozen != 0, params)
+        Flat(unit, index, type_of(known.dtype, eltype(first(params))), Int(known.elements), known.frozen != 0, params)
     end
 end
 

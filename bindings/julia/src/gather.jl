@@ -3,15 +3,17 @@
 """
 Units on their way to full, then leased; `gather` and `gather_begin` make them. `full[param]` is the
 whole tensor, `wait(full)` waits, `release(full)` gives the leases back.
+
+`Gather{:host}` has views that the host reads, `Gather{:device}` memory of a device that it cannot read,
+and `Gather{:into}` arrays that are the program's own.
 """
-mutable struct Gather <: Owner
+mutable struct Gather{K} <: Owner
     id::UInt64
     ready::Bool
     context::Context
-    remote::Bool # its views are where the host cannot read
-    into::Any # nothing, or arrays by param
+    into::Any # arrays by param, of a Gather{:into}
     loan::Any # nothing, or the Loan of its views
-    Gather(context) = new(0, false, context, false, nothing, nothing)
+    Gather{K}(context) where {K} = new{K}(0, false, context, nothing, nothing)
 end
 
 kind_of(::Gather) = gather_kind
@@ -53,7 +55,19 @@ throws.
 @inline function gather(
     body::F, units; mode = :view, into = nothing, tier = :device, stream = C_NULL
 ) where {F}
-    full = Gather(context_of(units))
+    context = context_of(units)
+    into_arrays(mode, into) &&
+        return with_any_gather(body, Gather{:into}(context), units, mode, into, tier, stream)
+    tier === :device && is_remote(context) &&
+        return with_any_gather(body, Gather{:device}(context), units, mode, into, tier, stream)
+    return with_gather(body, Gather{:host}(context), units, mode, into, tier, stream)
+end
+
+# Where views of the host are usual, `body` is compiled for these alone.
+@noinline with_any_gather(@nospecialize(body), full::Gather, arguments...) =
+    Base.invokelatest(with_gather, body, full, arguments...)
+
+@inline function with_gather(body::F, full::Gather, units, mode, into, tier, stream) where {F}
     try
         begin_gather!(full, units, mode, into, tier, stream)
         wait(full)
@@ -63,8 +77,12 @@ throws.
     end
 end
 
-function gather(units; options...)
-    full = gather_begin(units; options...)
+@inline function gather(units; mode = :view, into = nothing, tier = :device, stream = C_NULL)
+    full = gather_begin(units; mode = mode, into = into, tier = tier, stream = stream)
+    return wait_or_release(full)
+end
+
+function wait_or_release(full)
     try
         wait(full)
     catch
@@ -79,28 +97,38 @@ end
 
 Begins a gather and returns at once; see `gather`.
 """
-function gather_begin(
+@inline function gather_begin(
     units; mode = :view, into = nothing, tier = :device, stream = C_NULL
 )
-    full = finalizer(enqueue_owner, Gather(context_of(units)))
-    begin_gather!(full, units, mode, into, tier, stream)
+    context = context_of(units)
+    into_arrays(mode, into) &&
+        return begun(Gather{:into}(context), units, mode, into, tier, stream)
+    tier === :device && is_remote(context) &&
+        return begun(Gather{:device}(context), units, mode, into, tier, stream)
+    return begun(Gather{:host}(context), units, mode, into, tier, stream)
+end
+
+@inline into_arrays(mode, into) = mode !== :view || into !== nothing
+
+function begun(full::Gather, arguments...)
+    finalizer(enqueue_owner, full)
+    begin_gather!(full, arguments...)
     return full
 end
 
 context_of(unit::Unit) = unit.context
 
+begin_gather!(full::Gather{:into}, units, mode, into, tier, stream) =
+    begin_gather_into!(full, units, destinations(units, mode, into), stream)
+
 @inline function begin_gather!(full::Gather, units, mode, into, tier, stream)
-    if mode !== :view || into !== nothing
-        return begin_gather_into!(full, units, destinations(units, mode, into), stream)
-    elseif tier !== :device
-        options = changed(
-            initial(LibMeron.meron_gather_options, LibMeron.meron_gather_options_init);
-            tier = tier_code(tier),
-        )
-        return begin_gather!(full, units, Ref(options))
-    end
-    full.remote = is_remote(full.context)
-    begin_gather!(full, units, Ptr{LibMeron.meron_gather_options}(C_NULL))
+    tier === :device &&
+        return begin_gather!(full, units, Ptr{LibMeron.meron_gather_options}(C_NULL))
+    options = changed(
+        initial(LibMeron.meron_gather_options, LibMeron.meron_gather_options_init);
+        tier = tier_code(tier),
+    )
+    return begin_gather!(full, units, Ref(options))
 end
 
 # The handle is a unit's first field: where it stands is a list of one unit.
@@ -123,7 +151,7 @@ function begin_gather_into!(full::Gather, units, arrays, stream)
     params, flats = LibMeron.meron_destination[], LibMeron.meron_flat_destination[]
     for (wanted, array) in arrays
         address = device_address(array, "the destination of $(name_of(wanted))")
-        bytes = sizeof(wanted.dtype) * length(wanted)
+        bytes = sizeof(eltype(wanted)) * length(wanted)
         if wanted isa Flat
             push!(flats, LibMeron.meron_flat_destination(raw(wanted.unit), wanted.index - 1, address, bytes))
         else
@@ -159,9 +187,10 @@ function destinations(units, mode, into)
         for (wanted, array) in pairs_of(into)
             name = name_of(wanted)
             require_writable(array, "the destination of $name")
-            size(array) == size(wanted) && eltype(array) == eltype(wanted) || throw(argument_error(
-                "$name is $(wanted.dtype) of size $(size(wanted)), its destination " *
-                "$(eltype(array)) of size $(size(array))"; subject = name))
+            size(array) == size(wanted) && same_dtype(eltype(array), eltype(wanted)) ||
+                throw(argument_error(
+                    "$name is $(eltype(wanted)) of size $(size(wanted)), its destination " *
+                    "$(eltype(array)) of size $(size(array))"; subject = name))
             arrays[wanted] = array
         end
         return arrays
@@ -169,7 +198,7 @@ function destinations(units, mode, into)
     mode === :copy || throw(argument_error(
         "unknown gather mode $(repr(mode)): :view and :copy are known, and `into` takes arrays"))
     for unit in (units isa Unit ? (units,) : units), param in unit.params
-        arrays[param] = Array{param.dtype}(undef, param.size)
+        arrays[param] = Array{eltype(param)}(undef, param.size)
     end
     return arrays
 end
@@ -240,10 +269,16 @@ Throws `MERON_E_ARGUMENT`, `MERON_E_STATE` and `MERON_E_DEVICE` as `wait_stream`
 released.
 """
 function release_on_stream!(full::Gather, stream = C_NULL)
-    full.id == 0 && return
-    id = full.id
-    @check LibMeron.meron_gather_release_on_stream(raw(full), stream_pointer(stream))
-    full.id = 0
+    full.context.isopen || throw_closed()
+    id = take_handle!(full)
+    id == 0 && return
+    try
+        @check LibMeron.meron_gather_release_on_stream(
+            LibMeron.meron_future(id), stream_pointer(stream))
+    catch
+        full.id = id
+        rethrow()
+    end
     full.loan === nothing || ((full.loan::Loan).ended = true)
     full.into === nothing || end_flight(id)
     return
@@ -258,26 +293,32 @@ end
 """
     full[param]
 
-The whole tensor of `param`: a read-only view; with `mode = :copy` or `into` the array that the
-values were gathered into, or the part of a flat's array that is the param's. In a CUDA device's memory a `Meron.DeviceArray`; that of the emulated device
-is the host's, and is waited for here.
+The whole tensor of `param`: a `ReadOnlyView`; with `mode = :copy` or `into` the array that the
+values were gathered into, or the part of a flat's array that is the param's. In a CUDA device's memory
+a `Meron.DeviceArray`; that of the emulated device is the host's, and is waited for here.
 
 Throws `MERON_E_STATE` (not full yet), `MERON_E_STALE` (released), `MERON_E_ARGUMENT` (the param is not
 in this gather).
 """
-function Base.getindex(full::Gather, param::Param)
-    full.into !== nothing && full.ready && return gathered_array(full.into, param)
-    view = receive(LibMeron.meron_view, LibMeron.meron_gather_view, raw(full), raw(param))
-    full.remote && return DeviceArray(Ptr{param.dtype}(view.data), param.size, full)
+@inline function Base.getindex(full::Gather{:host}, param::Param{T,N}) where {T,N}
+    view = view_of(full, param)
     full.ready || isempty(full.context.device) || wait(full)
     full.loan === nothing && (full.loan = Loan(full.context, full))
-    return tensor_view(view, param.size, full.loan::Loan)
+    return ReadOnlyView{T,N}(wrap_memory(view, T, param.size), full.loan::Loan)
+end
+Base.getindex(full::Gather{:device}, param::Param{T}) where {T} =
+    DeviceArray(Ptr{T}(view_of(full, param).data), param.size, full)
+function Base.getindex(full::Gather{:into}, param::Param)
+    full.ready || view_of(full, param) # it is full, or this is an error
+    return gathered_array(full.into, param)
 end
 
+view_of(full, param) =
+    receive(LibMeron.meron_view, LibMeron.meron_gather_view, raw(full), raw(param))
+
 @inline function release(full::Gather)
-    id = full.id
+    id = take_handle!(full)
     id == 0 && return
-    full.id = 0
     full.loan === nothing || ((full.loan::Loan).ended = true)
     LibMeron.meron_future_release(LibMeron.meron_future(id), C_NULL)
     full.into === nothing || end_flight(id)

@@ -79,14 +79,15 @@ Ends what is under way, for at most about five seconds; doing so twice is fine.
 Throws the first error of requests that no call has waited for; it is closed even then.
 """
 function Base.close(io::Io)
-    id = io.id
+    id = take_handle!(io)
     id == 0 && return
-    io.id = 0
     @check close_io(id)
     sweep()
     tell(id)
     return
 end
+
+release(io::Io) = close(io)
 
 # Memory that a drive has not released stays alive, because the drive may still write to it.
 function close_io(id, error)
@@ -117,6 +118,7 @@ function bytes_of(array::DenseArray{T}) where {T}
     isbitstype(T) || throw(argument_error("elements of type $T are not plain"))
     return Ptr{Cvoid}(pointer(array)), UInt64(length(array) * sizeof(T))
 end
+bytes_of(view::ReadOnlyView) = address(view, "the view"), UInt64(length(view) * sizeof(eltype(view)))
 bytes_of(other) = throw(argument_error("a dense array is needed, not a $(typeof(other))"))
 
 function begin_transfer(function_, io::Io, path, array, offset)
@@ -145,7 +147,7 @@ Begins to fill an array from byte `offset` of a file on. The file is opened here
 Throws the errors of `read!`; the wait throws those of the drive.
 """
 function read_begin!(io::Io, path, array; offset = 0)
-    array isa TensorView && require_writable_view(array)
+    array isa ReadOnlyView && (require_valid(array); throw_read_only())
     return begin_transfer(LibMeron.meron_io_read_begin, io, path, array, offset)
 end
 
@@ -249,14 +251,23 @@ Pinned, page-aligned memory, made by `Meron.pinned`. `Meron.bytes(buffer)` is an
 """
 mutable struct IoBuffer <: Owner
     id::UInt64
-    IoBuffer() = finalizer(enqueue_owner, new(0))
+    lent::Bool # to an array, which may outlive a call of release
+    released::Bool
+    IoBuffer() = finalizer(enqueue_owner, new(0, false, false))
 end
 
 kind_of(::IoBuffer) = io_buffer_kind
 
 function raw(buffer::IoBuffer)
-    buffer.id == 0 && throw_released("buffer")
-    return LibMeron.meron_io_buffer(buffer.id)
+    buffer.released || buffer.id == 0 ? throw_released("buffer") :
+    LibMeron.meron_io_buffer(buffer.id)
+end
+
+# The memory of an array is released when the collector has found the array.
+function release(buffer::IoBuffer)
+    buffer.released = true
+    buffer.lent || invoke(release, Tuple{Owner}, buffer)
+    return
 end
 
 """
@@ -278,12 +289,13 @@ end
 """
     Meron.bytes(buffer)
 
-The memory of a buffer, as a `Vector{UInt8}`, without a copy. It keeps the buffer from being released by
-the collector; **after `release(buffer)` it must not be touched**.
+The memory of a buffer, as a `Vector{UInt8}`, without a copy. The memory stays as long as the array, also
+after `release(buffer)`.
 """
 function bytes(buffer::IoBuffer)
     known = filled(
         LibMeron.meron_io_buffer_info, LibMeron.meron_io_buffer_get_info, raw(buffer))
+    buffer.lent = true
     array = unsafe_wrap(Array, Ptr{UInt8}(known.data), Int(known.bytes))
     return finalizer(_ -> keep(buffer), array)
 end
@@ -301,6 +313,8 @@ info(io::Io) = as_tuple(
     LibMeron.meron_io_info, filled(LibMeron.meron_io_info, LibMeron.meron_io_get_info, raw(io)))
 
 Base.show(io::IO, shown::Io) = print(io, "Meron.Io(", shown.id == 0 ? "closed" : "open", ")")
+Base.show(io::IO, buffer::IoBuffer) =
+    print(io, "Meron.IoBuffer(", buffer.released ? "released" : "open", ")")
 Base.show(io::IO, request::IoRequest) = print(
     io, "Meron.IoRequest(",
     request.ended ? "ended" : request.id == 0 ? "released" : "under way", ")")

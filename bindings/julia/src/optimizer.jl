@@ -35,8 +35,8 @@ function make_optimizer(units, rule, kind, known, options)
     numbers = Dict{Symbol,Any}(
         (name === :momentum ? :beta1 : name) => value for (name, value) in options)
     chosen = Ref(changed(
-        initial(LibMeron.meron_optimizer_options, LibMeron.meron_optimizer_rule_init, kind);
-        numbers...))
+        initial(LibMeron.meron_optimizer_options, LibMeron.meron_optimizer_rule_init, kind),
+        numbers))
     optimizer = Optimizer(context_of(list))
     handles = handles_of(list)
     GC.@preserve optimizer @check LibMeron.meron_optimizer_create(
@@ -197,12 +197,13 @@ info(optimizer::Optimizer) = as_tuple(
 
 The elements `shard_range(param)` of a state: `:master` (f32 values; the param itself where that is f32),
 `:exp_avg` (the average of the gradients; Lion's, and SGD's momentum) or `:exp_avg_sq` (the average of
-their squares; Adagrad's sum of them). A vector of Float32, writable but for a master that is the
-param itself.
+their squares; Adagrad's sum of them). A vector of Float32: a `TensorView`, or a `ReadOnlyView` of a
+master that is the param itself.
 
 A step, `offload` and `load_checkpoint!` end the view, also if they throw: every use throws
 `MERON_E_STALE` then. `save_checkpoint_begin` and `export_model` end the writable ones. They cannot end
-`parent(view)`, nor a loop under `@inbounds` in another thread: do not write by these meanwhile.
+`Meron.unsafe_array(view)`: do not write by it meanwhile. A loop in another thread stops at its next
+element.
 
 Throws `MERON_E_ARGUMENT` for a state that the rule does not keep, `MERON_E_UNSUPPORTED` if it is on
 nvme, or in 16 or 8 bits: use `read_state`. Blocks until a save has copied the states, and while another
@@ -214,9 +215,10 @@ function state_view(optimizer::Optimizer, param::Param, state)
         view = receive(
             LibMeron.meron_view, LibMeron.meron_optimizer_state_view,
             raw(optimizer), raw(param), code)
-        view.writable == 0 && return part_view(view, optimizer.shown)
+        memory = shard_memory(view, Float32)
+        view.writable == 0 && return ReadOnlyView{Float32,1}(memory, optimizer.shown)
         wait_copied(optimizer.context) # what is written now is not of the save's moment
-        return part_view(view, optimizer.written)
+        return TensorView{Float32,1}(memory, optimizer.written)
     end
 end
 
@@ -303,6 +305,9 @@ function state_code(state)
     throw(argument_error(
         "unknown state $(repr(state)): :master, :exp_avg and :exp_avg_sq are known"))
 end
+
+Base.show(io::IO, optimizer::Optimizer) =
+    print(io, "Meron.Optimizer(", optimizer.id == 0 ? "released" : "open", ")")
 
 function release(optimizer::Optimizer)
     optimizer.written.ended = optimizer.shown.ended = true

@@ -8,38 +8,40 @@ register the same params in the same order.
 
 - `name`: unique in the context, 1 to 512 bytes of UTF-8.
 - `size`: a tuple or a number, in column order: C's shape reversed; `()` is a scalar.
-- `dtype`: `Float32`, `BFloat16` or `Float16`.
+- `dtype`: `Float32`, `Float16`, or a bfloat16: `Meron.BFloat16`, or that of BFloat16s.jl or `Core`.
+  Views of the param have this element type.
 - `frozen`: it gets no gradient and no optimizer state.
 - `group`: the ranks that share it; `nothing` is the world.
 
 `param.name`, `size(param)`, `eltype(param)`, `length(param)`, `param.frozen`, `shard_range(param)` tell.
+The type, `Param{T,N}`, has the element type and the number of dimensions: code that takes views of it is
+compiled for these.
 
 Throws `MERON_E_ARGUMENT`, `MERON_E_DUPLICATE`, `MERON_E_MISMATCH`.
 Blocks if this rank is 1,024 calls ahead of a peer.
 """
-mutable struct Param <: Owner
+mutable struct Param{T,N} <: Owner
     id::UInt64
     name::String
-    size::Tuple{Vararg{Int}}
-    dtype::DataType
+    size::NTuple{N,Int}
     frozen::Bool
     context::Context
-    Param(context) = finalizer(enqueue_owner, new(0, "", (), Float32, false, context))
+    Param{T,N}(context, name, size, frozen) where {T,N} =
+        finalizer(enqueue_owner, new{T,N}(0, name, size, frozen, context))
 end
 
 kind_of(::Param) = param_kind
 
 function Param(
     context::Context, name, size; dtype = Float32, frozen = false, group = nothing)
-    param = Param(context)
-    param.name = text(name, "the name of a param")
-    param.size = size_tuple(size, param.name)
-    shape = collect(Int64, reverse(param.size))
-    c_name = param.name
+    code, c_name = code_of(dtype), text(name, "the name of a param")
+    sizes = size_tuple(size, c_name)
+    param = Param{dtype,length(sizes)}(context, c_name, sizes, convert_field(Bool, frozen, :frozen))
+    shape = collect(Int64, reverse(sizes))
     GC.@preserve param c_name shape begin
         desc = changed(
             initial(LibMeron.meron_param_desc, LibMeron.meron_param_desc_init);
-            dtype = code_of(dtype),
+            dtype = code,
             name = pointer(c_name),
             shape = pointer(shape),
             dims = length(shape),
@@ -49,14 +51,13 @@ function Param(
         @check LibMeron.meron_param_register(
             out_pointer(param, LibMeron.meron_param), raw(context), Ref(desc))
     end
-    param.dtype, param.frozen = dtype, frozen
     return param
 end
 
 size_tuple(size::Integer, name) = size_tuple((size,), name)
 function size_tuple(size, name)
     try
-        return Tuple(Int(n) for n in size)
+        return map(Int, Tuple(size))
     catch error
         error isa Union{InexactError,MethodError} || rethrow()
         throw(argument_error("$name: $(repr(size)) is no size"; subject = name))
@@ -70,11 +71,12 @@ function raw(param::Param)
 end
 
 Base.size(param::Param) = param.size
-Base.ndims(param::Param) = length(param.size)
+Base.ndims(::Param{T,N}) where {T,N} = N
 Base.length(param::Param) = prod(param.size)
-Base.eltype(param::Param) = param.dtype
+Base.ndims(::Type{<:Param{T,N}}) where {T,N} = N
+Base.eltype(::Type{<:Param{T}}) where {T} = T
 Base.show(io::IO, param::Param) =
-    print(io, "Meron.Param(", repr(param.name), ", ", param.dtype, ", ", param.size, ")")
+    print(io, "Meron.Param(", repr(param.name), ", ", eltype(param), ", ", param.size, ")")
 
 """
     shard_range(param)
@@ -87,7 +89,7 @@ function shard_range(param::Param)
 end
 
 """
-    info(param)
+    Meron.info(param)
 
 Information about a param: the fields of `meron_param_info`, shape in C's order.
 """
@@ -96,7 +98,7 @@ function info(param::Param)
     name = unsafe_string(receive(Ptr{UInt8}, LibMeron.meron_param_name, raw(param)))
     return (
         name = name,
-        dtype = type_of(known.dtype),
+        dtype = eltype(param),
         shape = known.shape[1:known.dims],
         count = Int(known.count),
         frozen = known.frozen != 0,

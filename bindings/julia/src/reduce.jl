@@ -23,8 +23,11 @@ function gradient_view(unit::Unit, param::Param; overwrite = false)
     flags = overwrite ? LibMeron.MERON_GRADIENT_OVERWRITE : 0
     view = receive(LibMeron.meron_view, LibMeron.meron_gradient_view, raw(param), flags)
     unit.gradients === nothing && (unit.gradients = Loan(unit.context))
-    return tensor_view(view, param.size, unit.gradients::Loan)
+    return gradient_of_type(view, type_of(view.dtype, eltype(param)), param, unit.gradients::Loan)
 end
+
+gradient_of_type(view, ::Type{T}, param::Param{<:Any,N}, loan) where {T,N} =
+    TensorView{T,N}(wrap_memory(view, T, param.size), loan)
 
 """
     reduce!(unit, gradients = nothing; op = :mean, boundary = true, divisor = 1, stream = C_NULL)
@@ -159,7 +162,7 @@ function reduced(unit::Unit, param::Param)
     raw(unit)
     view = receive(LibMeron.meron_view, LibMeron.meron_reduced_view, raw(param))
     unit.sums === nothing && (unit.sums = Loan(unit.context))
-    return part_view(view, unit.sums::Loan)
+    return TensorView{Float32,1}(shard_memory(view, Float32), unit.sums::Loan)
 end
 
 """

@@ -160,13 +160,13 @@ for work of the schedule's stream, and on a CUDA one a `DeviceArray`.
 
 Throws `MERON_E_STATE` (its unit is not entered), `MERON_E_ARGUMENT` (the schedule does not have it).
 """
-function Base.getindex(schedule::Schedule, param::Param)
+function Base.getindex(schedule::Schedule, param::Param{T,N}) where {T,N}
     view = receive(LibMeron.meron_view, LibMeron.meron_schedule_view, raw(schedule), raw(param))
     schedule.remote &&
-        return DeviceArray(Ptr{param.dtype}(view.data), param.size, schedule)
+        return DeviceArray(Ptr{T}(view.data), param.size, schedule)
     index = findfirst(unit -> any(each -> each === param, unit.params), schedule.units)::Int
     schedule.loans[index] === nothing && (schedule.loans[index] = Loan(schedule.context, schedule))
-    return tensor_view(view, param.size, schedule.loans[index]::Loan)
+    return ReadOnlyView{T,N}(wrap_memory(view, T, param.size), schedule.loans[index]::Loan)
 end
 
 """

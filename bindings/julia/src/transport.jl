@@ -26,14 +26,23 @@ by `@error` and ends the use of that peer: its groups break with `MERON_E_PEER_D
 """
 abstract type Transport end
 
+"Starts to send bytes to a rank: see `Meron.Transport`."
 function start_send end
+"Starts to receive bytes from a rank: see `Meron.Transport`."
 function start_receive end
+"Returns the size of the message of a request that is done, else `nothing`: see `Meron.Transport`."
 function test end
+"Gives a request up: see `Meron.Transport`."
 function cancel end
+"Returns when something may have happened, or after some seconds: see `Meron.Transport`."
 idle(::Transport, seconds) = Libc.systemsleep(min(seconds, 1e-3))
+"Returns `false` if a rank is known to be gone: see `Meron.Transport`."
 alive(::Transport, peer) = true
+"Ends the use of a transport: see `Meron.Transport`."
 closed(::Transport) = nothing
+"Returns the name of a transport for messages: see `Meron.Transport`."
 transport_name(::Transport) = "custom"
+"Returns the number of bytes that one message may have, or 0: see `Meron.Transport`."
 max_message(::Transport) = 0
 
 # Runs a method of the transport inside of a callback: `failed` is the answer when it throws.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Parameters in nested (named) tuples, as Lux and Flux (Optimisers, Functors) keep them.
+# Parameters in nested (named) tuples, as Lux keeps them, and Functors gives them.
 
 """
     ParamTree(ctx, name, values; dtype = Float32)
@@ -8,6 +8,10 @@ Registers a nested `NamedTuple` (or tuple) of arrays: a param per array, named b
 ("name.layer_1.weight"), and a unit per child of the root, so that layers are gathered one by one.
 Writes the values. Other values than arrays of real numbers (functions, `nothing`, numbers) stay
 unchanged. Collective over the world.
+
+A struct with arrays of floats in it, such as a layer of Flux, is refused (`MERON_E_ARGUMENT`), because
+its arrays would not be trained; also a dictionary, a `Ref` or a closure with some. Pass named tuples of
+the arrays: `(weight = layer.weight, bias = layer.bias)`, or `fmapstructure(identity, model)` of Functors.
 
 - `tree.params`: the same tree of `Param`s; `tree.units`: its units.
 - `gather(body, tree)`: `body(whole)` with the same tree of views; `gather(body, tree, :layer_1)`
@@ -31,6 +35,7 @@ is_node(value) = value isa Union{NamedTuple,Tuple}
 function ParamTree(context::Context, name, values; dtype = Float32)
     is_node(values) || throw(argument_error(
         "$name: a NamedTuple or a tuple of arrays is needed, not a $(typeof(values))"))
+    refuse_hidden(values, string(name))
     params = map_tree(values, string(name)) do value, path
         Param(context, path, size(value); dtype = dtype)
     end
@@ -48,6 +53,41 @@ function ParamTree(context::Context, name, values; dtype = Float32)
     end
     return ParamTree(context, params, units, children)
 end
+
+# Throws if a value that is neither a leaf nor a node has arrays of floats in it: they would not be trained.
+function refuse_hidden(value, path)
+    is_leaf(value) && return
+    is_node(value) && return foreach(key -> refuse_hidden(value[key], "$path.$key"), keys(value))
+    found = hidden_array(value, IdDict{Any,Nothing}())
+    found === nothing && return
+    isempty(found) && throw(argument_error(
+        "$path: an array of $(eltype(value)) holds no real numbers"; subject = path))
+    throw(argument_error(
+        "$path is a $(nameof(typeof(value))), and its array $path$found would not be trained";
+        subject = path,
+        advice = "Pass a NamedTuple of the arrays, such as (weight = layer.weight, bias = layer.bias)"))
+end
+
+# Where in a value an array of floats is, as text, or nothing. `seen` ends cycles.
+function hidden_array(value, seen)
+    isbits(value) && return nothing
+    value isa Union{AbstractString,Symbol,Type,Module,Task,IO} && return nothing
+    value isa AbstractArray{<:Union{AbstractFloat,Complex{<:AbstractFloat}}} && return ""
+    value isa AbstractArray{<:Number} && return nothing
+    haskey(seen, value) && return nothing
+    seen[value] = nothing
+    for (part, name) in parts_of(value)
+        found = hidden_array(part, seen)
+        found === nothing || return name * found
+    end
+    return nothing
+end
+parts_of(list::AbstractArray) =
+    ((list[i], "[$i]") for i in eachindex(list) if isassigned(list, i))
+parts_of(table::AbstractDict) = ((value, "[$(repr(key))]") for (key, value) in table)
+parts_of(value) = (
+    (getfield(value, i), ".$(fieldname(typeof(value), i))")
+    for i in 1:nfields(value) if isdefined(value, i))
 
 # The tree with `change(leaf, path)` for each leaf.
 map_tree(change, value, path) =
@@ -81,6 +121,9 @@ whole(full::Gather, node) =
 
 gather(body::F, tree::ParamTree) where {F} =
     gather(full -> body(whole(full, tree.params)), tree.units)
+
+Base.show(io::IO, tree::ParamTree) = print(io, "Meron.ParamTree(", length(tree.units), " units, ",
+    sum(unit -> length(unit.params), tree.units), " params)")
 
 function gather(body::F, tree::ParamTree, child) where {F}
     unit = unit_of(tree, child)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 """
-Units opened for writing; `update` makes one.
+Units opened for writing; `Meron.update` makes one.
 """
 mutable struct Update <: Owner
     id::UInt64
@@ -23,10 +23,10 @@ function raw(writing::Update)
 end
 
 """
-    update(body, unit)
-    update(body, units)
+    Meron.update(body, unit)
+    Meron.update(body, units)
 
-Opens units for writing: `update(unit) do u; write!(u, param, array); end`. Collective over the units'
+Opens units for writing: `Meron.update(unit) do u; write!(u, param, array); end`. Collective over the units'
 group: waits until all ranks have released the current version, and after `body(u)` publishes this
 rank's writes as the next one. Elements that were not written keep their values.
 
@@ -109,12 +109,15 @@ function write!(writing::Update, param::Param, values)
 end
 
 """
-    part(update, param)
+    shard_view(update, param)
 
 The elements `shard_range(param)` as a writable vector of the param's element type, in place, until the
 update is published. Errors as `write!`.
 """
-function part(writing::Update, param::Param)
+function shard_view(writing::Update, param::Param{T}) where {T}
     view = receive(LibMeron.meron_view, LibMeron.meron_update_view, raw(writing), raw(param))
-    return part_view(view, writing.loan)
+    return TensorView{T,1}(shard_memory(view, T), writing.loan)
 end
+
+Base.show(io::IO, writing::Update) =
+    print(io, "Meron.Update(", writing.id == 0 ? "ended" : "open", ")")

@@ -9,8 +9,8 @@ function with_model(body, folder)
     end
 end
 
-fill_(layer, weight, value) = update(u -> write!(u, weight, fill(Float32(value), 5, 3)), layer)
-values_(layer, weight) = gather(full -> copy(parent(full[weight])), layer)
+fill_(layer, weight, value) = Meron.update(u -> write!(u, weight, fill(Float32(value), 5, 3)), layer)
+values_(layer, weight) = gather(full -> copy(full[weight]), layer)
 
 @testset "checkpoints" begin
     mktempdir() do folder
@@ -33,18 +33,18 @@ values_(layer, weight) = gather(full -> copy(parent(full[weight])), layer)
             @test all(iszero, values_(layer, weight))
             loaded = load_checkpoint!(ctx, folder, nothing, optimizer)
             @test all(==(1.5f0), values_(layer, weight))
-            @test info(optimizer).steps == 7
-            @test info(loaded).step == 42 && info(loaded).world == 1
+            @test Meron.info(optimizer).steps == 7
+            @test Meron.info(loaded).step == 42 && Meron.info(loaded).world == 1
             @test Meron.path(loaded) == joinpath(folder, "step-42")
             @test occursin("epoch", Meron.extra(loaded))
             @test isempty(Meron.missing_states(loaded)) && isempty(Meron.unexpected_tensors(loaded))
             @test occursin("step 42", repr(loaded))
             loaded
         end
-        @test info(loaded).step == 42 # it outlives its context
+        @test Meron.info(loaded).step == 42 # it outlives its context
         release(loaded)
         release(loaded)
-        @test status_of(() -> info(loaded)) == "MERON_E_STALE"
+        @test status_of(() -> Meron.info(loaded)) == "MERON_E_STALE"
         @test occursin("released", repr(loaded))
     end
     @test status_of(() -> CheckpointTensor("a", ["text"])) == "MERON_E_ARGUMENT"
@@ -109,8 +109,8 @@ end
             reduce!(layer)
             @test all(==(1), reduced(layer, weight))
             discard!(layer)
-            update(layer) do writing
-                Meron.part(writing, weight) .= 1
+            Meron.update(layer) do writing
+                shard_view(writing, weight) .= 1
                 for call in beside_states(ctx, folder, optimizer)
                     error = error_of(call)
                     @test error.name == "MERON_E_STATE" && occursin("'layer'", error.message)

@@ -24,11 +24,11 @@ end
     alone() do ctx
         w, b = Param(ctx, "w", 8), Param(ctx, "b", 8)
         unit = Unit(ctx, "u", [w, b])
-        @test_throws DivideError update(u -> div(1, 0), unit)
+        @test_throws DivideError Meron.update(u -> div(1, 0), unit)
         @test gather(full -> collect(full[w]), unit) == zeros(8)
         view = Ref{Any}()
-        @test_throws DivideError update(unit) do u
-            view[] = part(u, w)
+        @test_throws DivideError Meron.update(unit) do u
+            view[] = shard_view(u, w)
             write!(u, w, ones(8))
             div(1, 0)
         end
@@ -79,7 +79,7 @@ end
         w = Param(ctx, "w", (4, 3))
         other = Param(ctx, "other", 3)
         unit = Unit(ctx, "u", [w])
-        update(unit) do u
+        Meron.update(unit) do u
             @test status_of(() -> write!(u, w, zeros(3, 4))) == "MERON_E_ARGUMENT"
             @test status_of(() -> write!(u, w, zeros(ComplexF32, 4, 3))) == "MERON_E_ARGUMENT"
             @test status_of(() -> write!(u, w, 1)) == "MERON_E_ARGUMENT"
@@ -141,10 +141,10 @@ end
         () -> reduce!(unit),
         () -> reduced(unit, w),
         () -> discard!(unit),
-        () -> update(identity, unit),
-        () -> info(w),
-        () -> info(unit),
-        () -> info(optimizer),
+        () -> Meron.update(identity, unit),
+        () -> Meron.info(w),
+        () -> Meron.info(unit),
+        () -> Meron.info(optimizer),
         () -> step!(optimizer),
         () -> state_view(optimizer, w, :exp_avg),
         () -> barrier(group),

@@ -39,7 +39,7 @@ end
         fill!(memory, 0x07)
         request = write_begin(io, path, memory; offset = 10_001)
         @test wait(request) && isready(request)
-        @test info(io).pending == 0 && info(io).buffer_bytes == 40_000
+        @test Meron.info(io).pending == 0 && Meron.info(io).buffer_bytes == 40_000
         release(request)
         @test status_of(() -> wait(request)) == "MERON_E_STALE"
 
@@ -57,7 +57,9 @@ end
         @test wait(last)
         @test read(path) == fill(0x09, 3 << 20)
         @test status_of(() -> wait(io)) == "MERON_E_STALE"
-        @test memory[40_000] == 0x07 # it outlives its io
+        release(buffer)
+        @test status_of(() -> Meron.bytes(buffer)) == "MERON_E_STALE"
+        @test memory[40_000] == 0x07 # it outlives its io and its buffer
     end
 end
 

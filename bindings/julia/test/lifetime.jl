@@ -30,7 +30,7 @@ function drop_all!(objects, generator)
     while !isempty(objects)
         object = pop!(objects)
         if rand(generator) < 0.2
-            object isa Meron.TensorView || release(object)
+            object isa ReadOnlyView || release(object)
         end
         object = nothing
         rand(generator) < 0.004 && GC.gc(false)
@@ -53,7 +53,7 @@ function random_orders(generator, per_context)
     if rand(generator, Bool)
         close(ctx)
         for object in survivors
-            object isa Meron.TensorView && (@assert !isvalid(object))
+            object isa ReadOnlyView && (@assert !isvalid(object))
         end
     end
     append!(survivors, Any[ctx, unit, other, optimizer, ctx.world])
@@ -78,12 +78,12 @@ end
 @testset "a view keeps its gather, and with it the lease" begin
     alone() do ctx
         unit = Unit(ctx, "u", [Param(ctx, "w", 64)])
-        update(u -> write!(u, unit.params[1], 1:64), unit)
+        Meron.update(u -> write!(u, unit.params[1], 1:64), unit)
         keep() = gather(unit)[unit.params[1]]
         v = keep()
         GC.gc()
         Meron.progress(ctx)
-        @test info(unit).leases == 1 && sum(v) == sum(1:64)
+        @test Meron.info(unit).leases == 1 && sum(v) == sum(1:64)
     end
 end
 
@@ -113,7 +113,7 @@ end
 @testset "a view keeps its update, which nobody has published" begin
     alone() do ctx
         unit = Unit(ctx, "u", [Param(ctx, "w", 64)])
-        @noinline keep() = Meron.part(Meron.update_begin(unit), unit.params[1])
+        @noinline keep() = shard_view(Meron.update_begin(unit), unit.params[1])
         v = keep()
         GC.gc()
         Meron.progress(ctx)
@@ -127,7 +127,7 @@ end
         unit = Unit(ctx, "u", [w])
         optimizer = adamw(unit; learning_rate = 0.01)
         results = map((false, true)) do storm
-            update(u -> write!(u, w, zeros(257)), unit)
+            Meron.update(u -> write!(u, w, zeros(257)), unit)
             for state in (:exp_avg, :exp_avg_sq)
                 state_view(optimizer, w, state) .= 0
             end

@@ -6,10 +6,11 @@ const INTERRUPTS = parse(Int, get(ENV, "MERON_TEST_INTERRUPTS", "30"))
 
 const TRAIN = """
 using Meron
+using Meron: BFloat16
 Meron.open(timeout = 30) do ctx
     w, b = Param(ctx, "w", (7, 33)), Param(ctx, "b", 5; dtype = BFloat16)
     unit = Unit(ctx, "u", [w, b])
-    update(unit) do u
+    Meron.update(unit) do u
         write!(u, w, reshape(range(-1, 1; length = 231), 7, 33))
         write!(u, b, ones(5))
     end

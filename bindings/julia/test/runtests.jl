@@ -3,8 +3,8 @@
 #
 # MERON_COMMAND is the `meron` command, for ranks as processes (else they are started by hand);
 # MERON_TEST_INTERRUPTS how often Ctrl-C is tried (default 30).
-using Meron, Random, Test
-using Meron: LibMeron
+using LinearAlgebra, Meron, Random, Test
+using Meron: BFloat16, LibMeron
 
 const DEADLINE = 20.0 # of every operation, in seconds: what hangs fails soon
 
@@ -34,7 +34,7 @@ function addenv_(command, pairs...) # addenv is there since Julia 1.6
     return setenv(command, environment)
 end
 
-const FILES = ("layout", "library", "errors", "arrays", "training", "tree", "waiting", "lifetime",
+const FILES = ("layout", "library", "errors", "arrays", "views", "names", "training", "tree", "waiting", "lifetime",
     "processes", "threads", "transports", "files", "checkpoints")
 chosen = isempty(ARGS) ? FILES : ARGS
 @testset "Meron" begin

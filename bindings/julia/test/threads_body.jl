@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 using Meron, Random, Test
+using Meron: BFloat16
 
 include("ranks.jl")
 
@@ -11,7 +12,7 @@ const RANKS = Threads.nthreads()
     bits = run_ranks(RANKS) do ctx
         w = Param(ctx, "w", (16, 16))
         unit = Unit(ctx, "u", [w])
-        update(u -> write!(u, w, ones(16, 16)), unit)
+        Meron.update(u -> write!(u, w, ones(16, 16)), unit)
         optimizer = adamw(unit; learning_rate = 0.01)
         for step in 1:30
             gradient = gather(full -> sin.(full[w] .* step), unit)
@@ -80,10 +81,27 @@ end
     @test all(done)
 end
 
+@testset "two threads release one object" begin
+    Meron.open(; rank = 0, world_size = 1, transport = "self") do ctx
+        w = Param(ctx, "w", 64)
+        unit = Unit(ctx, "u", [w])
+        full = gather(unit)
+        for _ in 1:1_000 # a second call of its deleter ends the process
+            tensor, ready = Meron.dlpack(full, w), Threads.Atomic{Int}(0)
+            Threads.@threads for i in 1:2
+                Threads.atomic_add!(ready, 1)
+                while ready[] < 2 GC.safepoint() end
+                release(tensor)
+            end
+        end
+        @test Meron.info(unit).leases == 1
+    end
+end
+
 @testset "one context is used by several threads" begin
     Meron.open(; rank = 0, world_size = 1, transport = "self") do ctx
         unit = Unit(ctx, "u", [Param(ctx, "w", 64)])
-        update(u -> write!(u, unit.params[1], 1:64), unit)
+        Meron.update(u -> write!(u, unit.params[1], 1:64), unit)
         sums = zeros(RANKS)
         Threads.@threads for i in 1:RANKS
             for _ in 1:500
@@ -91,7 +109,7 @@ end
             end
         end
         @test sums == fill(500.0 * sum(1:64), RANKS)
-        @test info(unit).leases == 0
+        @test Meron.info(unit).leases == 0
     end
 end
 

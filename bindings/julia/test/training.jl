@@ -12,16 +12,16 @@
         @test wait(future)
         @test isready(future)
         @test !isvalid(place)
-        @test info(unit).reduced
+        @test Meron.info(unit).reduced
         sums = reduced(unit, w)
         @test sums == ones(Float32, 6)
         discard!(unit)
-        @test !isvalid(sums) && !info(unit).reduced
+        @test !isvalid(sums) && !Meron.info(unit).reduced
 
         reduce!(unit, [w => ones(3, 2)]; boundary = false)
         reduce!(unit, Dict(w => ones(Float16, 3, 2)); op = :sum)
         step!(optimizer)
-        known = info(optimizer)
+        known = Meron.info(optimizer)
         @test known.steps == 1 && known.norm ≈ 2 * sqrt(6) && known.learning_rate == 0.1
         gather(full -> (@test full[w] ≈ fill(-0.1f0, 3, 2)), unit)
         @test state_view(optimizer, w, :exp_avg) ≈ fill(0.2f0, 6)
@@ -29,9 +29,9 @@
         @test state_view(optimizer, w, :master) ≈ fill(-0.1f0, 6)
         @test status_of(() -> state_view(optimizer, w, :momentum)) == "MERON_E_ARGUMENT"
         set_learning_rate!(optimizer, 0.5)
-        @test info(optimizer).learning_rate == 0.5
+        @test Meron.info(optimizer).learning_rate == 0.5
         set_steps!(optimizer, 7)
-        @test info(optimizer).steps == 7
+        @test Meron.info(optimizer).steps == 7
         @test status_of(() -> set_steps!(optimizer, -1)) == "MERON_E_ARGUMENT"
         @test status_of(() -> set_steps!(optimizer, 2^53 + 1)) == "MERON_E_ARGUMENT"
         @test status_of(() -> step!(optimizer)) == "MERON_E_STATE" # nothing is reduced
@@ -53,9 +53,9 @@ end
     alone() do ctx
         w = Param(ctx, "w", (3, 2))
         unit = Unit(ctx, "u", [w])
-        update(u -> write!(u, w, fill(2.0, 3, 2)), unit)
+        Meron.update(u -> write!(u, w, fill(2.0, 3, 2)), unit)
         optimizer = make(unit)
-        @test info(optimizer).states == states
+        @test Meron.info(optimizer).states == states
         reduce!(unit, [w => fill(2.0, 3, 2)])
         step!(optimizer)
         gather(full -> (@test all(full[w] .== value)), unit)
@@ -78,7 +78,7 @@ end
         set_optimizer_group!(optimizer, 1; learning_rate = 0.25)
         @test optimizer_group(optimizer, 1).learning_rate == 0.25
         @test optimizer_group(optimizer, 0).learning_rate == 0.5
-        @test info(optimizer).groups == 2
+        @test Meron.info(optimizer).groups == 2
         @test status_of(() -> set_optimizer_group!(optimizer, 1; lr_decay = 0.5)) == "MERON_E_ARGUMENT"
         @test status_of(() -> add_optimizer_group!(optimizer, [w, b])) == "MERON_E_DUPLICATE"
         @test status_of(() -> add_optimizer_group!(optimizer, [w]; speed = 1)) == "MERON_E_ARGUMENT"
@@ -223,17 +223,18 @@ end
 
 @testset "what is public is documented" begin
     documented = Set(binding.var for binding in keys(Docs.meta(Meron)))
-    for name in names(Meron)
+    for name in (names(Meron)..., Meron.PUBLIC...)
         @test name in documented || name == :Meron
     end
 end
 
 @testset "a device" begin
+    memory(view) = pointer(Meron.unsafe_array(view))
     alone(; device = "emulated") do ctx
         w = Param(ctx, "w", (3, 2))
         unit = Unit(ctx, "u", [w])
         values = reshape(collect(1.0f0:6.0f0), 3, 2)
-        update(u -> write!(u, w, values), unit)
+        Meron.update(u -> write!(u, w, values), unit)
         full = gather_begin(unit)
         @test wait_stream(full) && wait_stream(full, C_NULL; timeout = 1)
         view = full[w]
@@ -241,34 +242,34 @@ end
         up = Meron.stats(ctx).device_up_bytes
         @test up >= 24
         gather(unit; tier = :host) do host
-            @test host[w] == values && pointer(host[w]) != pointer(view)
+            @test host[w] == values && memory(host[w]) != memory(view)
         end
-        gather(other -> (@test pointer(other[w]) == pointer(view)), unit)
+        gather(other -> (@test memory(other[w]) == memory(view)), unit)
         @test Meron.stats(ctx).device_up_bytes == up
 
         reduce!(unit, [w => view])
         @test reduced(unit, w) == vec(values)
         discard!(unit)
-        reduce!(unit, [w => Meron.DeviceArray(pointer(view), (3, 2), full)]; stream = C_NULL)
+        reduce!(unit, [w => Meron.DeviceArray(memory(view), (3, 2), full)]; stream = C_NULL)
         @test reduced(unit, w) == vec(values)
         discard!(unit)
         @test Meron.stats(ctx).device_down_bytes == 48
-        @test status_of(() -> reduce!(unit, [w => Meron.DeviceArray(pointer(view), (2, 3))])) ==
+        @test status_of(() -> reduce!(unit, [w => Meron.DeviceArray(memory(view), (2, 3))])) ==
               "MERON_E_ARGUMENT"
 
         v = Param(ctx, "v", (3, 2))
         place = gather(Unit(ctx, "of v", [v]))
-        into = Meron.DeviceArray(pointer(place[v]), (3, 2), place)
+        into = Meron.DeviceArray(memory(place[v]), (3, 2), place)
         gather(full -> (@test full[w] === into), unit; into = [w => into])
         @test place[v] == values
         flat = only(flats(unit))
         gather(full -> (@test pointer(full[w]) == pointer(into)), unit;
-            into = flat => Meron.DeviceArray(pointer(place[v]), (32,), place))
+            into = flat => Meron.DeviceArray(memory(place[v]), (32,), place))
         release(place)
 
         release_on_stream!(full)
         release_on_stream!(full)
-        @test !isvalid(view) && info(unit).leases == 0
+        @test !isvalid(view) && Meron.info(unit).leases == 0
         @test status_of(() -> wait_stream(full)) == "MERON_E_STALE"
     end
     for name in ("gpu", "emulated:7")

@@ -8,7 +8,7 @@ include("mailbox.jl")
 function train(ctx)
     w = Param(ctx, "w", (7, 5))
     unit = Unit(ctx, "u", [w])
-    update(u -> write!(u, w, reshape(0:34, 7, 5)), unit)
+    Meron.update(u -> write!(u, w, reshape(0:34, 7, 5)), unit)
     optimizer = adamw(unit; learning_rate = 0.1)
     for step in 1:3
         reduce!(unit, w => fill(Float32(ctx.rank + step), 7, 5))

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Parameters in nested named tuples, as Lux keeps them.
 
+struct DenseLayer # as Flux has them
+    weight::Matrix{Float32}
+    bias::Vector{Float32}
+end
+
 alone() do ctx
     values = (
         layer_1 = (weight = rand(Float32, 3, 2), bias = zeros(Float32, 3), activation = tanh),
@@ -36,6 +41,19 @@ alone() do ctx
     @test status_of(() -> gather(identity, tree, :layer_9)) == "MERON_E_ARGUMENT"
     @test status_of(() -> ParamTree(ctx, "x", (a = 1,))) == "MERON_E_ARGUMENT"
     @test status_of(() -> ParamTree(ctx, "x", ones(3))) == "MERON_E_ARGUMENT"
+    @test repr(tree) == "Meron.ParamTree(2 units, 4 params)"
+
+    # Arrays that would not be trained are refused before anything is registered.
+    dense, table = DenseLayer(ones(2, 2), ones(2)), ones(2)
+    for (hidden, place) in (
+        (dense, "x.b.weight"), ([dense], "x.b[1].weight"), (Ref(table), "x.b.x"),
+        (Dict(:w => table), "x.b[:w]"), (x -> x .* table, "x.b.table"), ([table, table], "x.b[1]"))
+        error = error_of(() -> ParamTree(ctx, "x", (a = (ones(3),), b = hidden)))
+        @test error.name == "MERON_E_ARGUMENT" && occursin("its array $place would", error.message)
+    end
+    @test status_of(() -> ParamTree(ctx, "x", (ones(ComplexF32, 3),))) == "MERON_E_ARGUMENT"
+    x = ParamTree(ctx, "x", (a = ones(3), b = (tanh, "relu", 1:2, nothing, Dict(:n => [1, 2]), sum)))
+    @test length(x.units) == 2
     @test status_of(() -> reduce!(tree, (layer_1 = (weight = ones(3, 2),), layer_2 = nothing))) ==
           "MERON_E_ARGUMENT"
 end

@@ -3,7 +3,7 @@
 
 "Saves checkpoints as --save and --save-every say, in the background."
 mutable struct Saver
-    saving::Union{Future,Nothing}
+    saving::Union{Meron.Future,Nothing}
 end
 
 # After a step: begins to save if it is due, once the save before has ended. The next step waits only
@@ -44,7 +44,7 @@ function resume(trainer)
         error isa MeronError || rethrow()
         throw(BadInput("--resume $folder: $(error.message)"))
     end
-    known, path, extra = info(loaded), Meron.path(loaded), Meron.extra(loaded)
+    known, path, extra = Meron.info(loaded), Meron.path(loaded), Meron.extra(loaded)
     release(loaded) # what was loaded stays
     position = match(r"\"micro_batches\": *(\d+)", extra)
     position === nothing &&

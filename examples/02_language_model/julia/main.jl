@@ -4,6 +4,7 @@
 #     meron run -n 2 -- julia --project=bindings/julia main.jl [options]
 
 using Meron
+using Meron: BFloat16
 using Printf
 
 include("text.jl")

@@ -5,7 +5,7 @@
 # Matrices are described as in C, row-major: an array of size (width, rows) is a matrix of `rows` rows.
 
 # A view of a matrix: strides in elements from one row, and from one column, to the next.
-struct Strided{A<:Array{Float32}}
+struct Strided{A<:AbstractArray{Float32}}
     data::A
     row::Int
     column::Int

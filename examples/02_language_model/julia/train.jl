@@ -41,7 +41,7 @@ end
 
 # Every rank computes the same initial values; Meron keeps this rank's part of them.
 function write_initial_values(layer, seed, stream)
-    update(layer.unit) do writing
+    Meron.update(layer.unit) do writing
         for (i, (param, tensor)) in enumerate(zip(layer.params, layer.tensors))
             write!(writing, param, initial_values(tensor, seed, stream + i - 1))
         end
@@ -56,10 +56,10 @@ parameter_count(trainer) = sum(length(param) for layer in trainer.layers for par
 
 # ---- Training ------------------------------------------------------------------------------------
 
-# The weights of a full layer as Float32 arrays: views in place if they are in Float32 already. They
-# are used inside of the gather alone.
+# The weights of a full layer in Float32: views in place if they are in Float32 already. They are used
+# inside of the gather alone.
 weights_of(full, layer) = [widened(full[param]) for param in layer.params]
-widened(view::TensorView{Float32}) = parent(view)
+widened(view::AbstractArray{Float32}) = view
 widened(view) = Float32.(view)
 
 function forward(trainer, l, layer)
@@ -71,17 +71,17 @@ end
 # Begins the reduction of the layer's gradients, and does not wait for it.
 function backward(trainer, l, layer, boundary)
     places = [gradient_view(layer.unit, param) for param in layer.params]
-    gradients = map(place -> eltype(place) == Float32 ? parent(place) : zeros(Float32, size(place)), places)
+    gradients = map(place -> eltype(place) == Float32 ? place : zeros(Float32, size(place)), places)
     gather(layer.unit) do full
         backward!(trainer.model, l, weights_of(full, layer), gradients)
     end
     for (place, gradient) in zip(places, gradients)
-        eltype(place) == Float32 || add_rounded!(parent(place), gradient)
+        eltype(place) == Float32 || add_rounded!(place, gradient)
     end
     return reduce_begin!(layer.unit; boundary = boundary, divisor = trainer.options.accumulate)
 end
 
-function add_rounded!(place::Array{T}, gradient) where {T}
+function add_rounded!(place::AbstractArray{T}, gradient) where {T}
     place .= T.(Float32.(place) .+ gradient)
 end
 

@@ -76,7 +76,7 @@ operation("checkpoint_open") do session, statement
 end
 
 operation("checkpoint_is") do session, statement
-    known = info(checkpoint_of(session, statement))
+    known = Meron.info(checkpoint_of(session, statement))
     for key in (:step, :world, :missing, :unexpected)
         text = String(key)
         has(statement, text) && check_equal(text, known[key], whole(statement, text, 0))

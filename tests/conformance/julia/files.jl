@@ -34,7 +34,7 @@ end
 
 operation("io_is") do session, statement
     io = find(session, Io, statement.name)
-    known = info(io)
+    known = Meron.info(io)
     for (key, field) in ("block" => :block_bytes, (String(f) => f for f in keys(known))...)
         has(statement, key) && check_equal(key, known[field], whole(statement, key, 0))
     end

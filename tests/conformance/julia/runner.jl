@@ -7,7 +7,7 @@ pushfirst!(LOAD_PATH, joinpath(ROOT, "bindings", "julia"))
 pushfirst!(empty!(DEPOT_PATH), joinpath(ROOT, "build", "julia"))
 
 using Meron
-using Meron: LibMeron
+using Meron: BFloat16, LibMeron
 
 include("table.jl")
 include("values.jl")

@@ -41,7 +41,7 @@ operation("reset") do session, statement
 end
 
 operation("schedule_is") do session, statement
-    known = info(found(session, statement))
+    known = Meron.info(found(session, statement))
     for key in (:entered, :units, :passes, :uses, :ahead, :deviations, :live_elements,
         :peak_live_elements)
         text = String(key)

@@ -70,7 +70,7 @@ release_raw(::Param, id) = Meron.@check LibMeron.meron_param_release(LibMeron.me
 release_raw(::Unit, id) = Meron.@check LibMeron.meron_unit_release(LibMeron.meron_unit(id))
 release_raw(::Update, id) = Meron.@check LibMeron.meron_future_release(LibMeron.meron_future(id))
 release_raw(::Gather, id) = Meron.@check LibMeron.meron_future_release(LibMeron.meron_future(id))
-release_raw(::Future, id) = Meron.@check LibMeron.meron_future_release(LibMeron.meron_future(id))
+release_raw(::Meron.Future, id) = Meron.@check LibMeron.meron_future_release(LibMeron.meron_future(id))
 release_raw(::Optimizer, id) =
     Meron.@check LibMeron.meron_optimizer_release(LibMeron.meron_optimizer(id))
 release_raw(::Schedule, id) = Meron.@check LibMeron.meron_schedule_release(LibMeron.meron_schedule(id))

@@ -12,7 +12,7 @@ operation("param") do session, statement
 end
 
 operation("param_is") do session, statement
-    known = info(find(session, Param, statement.name))
+    known = Meron.info(find(session, Param, statement.name))
     found = Dict(
         "shape" => isempty(known.shape) ? "scalar" : join(known.shape, 'x'),
         "dtype" => DTYPE_NAMES[known.dtype],
@@ -44,7 +44,7 @@ operation("unit_is") do session, statement
     check_equal("the params", names, get(statement, "params", names))
     found = join(("$(DTYPE_NAMES[eltype(flat)]):$(length(flat))" for flat in flats(unit)), ',')
     check_equal("the flats", found, get(statement, "flats", found))
-    known = info(unit)
+    known = Meron.info(unit)
     for key in (:state, :version, :leases, :reduced, :param_codec, :gradient_codec)
         value = known[key]
         found = string(value isa Bool ? Int(value) : value)
@@ -76,7 +76,7 @@ end
 
 operation("write_view") do session, statement
     param = find(session, Param, wanted(statement, "param"))
-    view = part(find(session, Update, statement.name), param)
+    view = shard_view(find(session, Update, statement.name), param)
     offset = first(shard_range(param)) - 1
     if has(statement, "before")
         expected = values_at(session.place, wanted(statement, "before"), length(view), offset)
@@ -307,7 +307,7 @@ operation("step") do session, statement
 end
 
 operation("optimizer_is") do session, statement
-    known = info(find(session, Optimizer, statement.name))
+    known = Meron.info(find(session, Optimizer, statement.name))
     for (key, found) in (
         "steps" => known.steps, "norm" => known.norm, "lr" => known.learning_rate,
         "groups" => known.groups, "states" => known.states, "nvme_bytes" => known.nvme_bytes)

@@ -367,7 +367,7 @@ operation("call") do session, statement
     object = isempty(statement.name) ? session.current : statement.name
     item = name in OF_GROUPS ? group_of(session, statement.name) : held(session, object).item
     result = CALLS[name](item, statement)
-    result isa Future && return finish_or_keep(session, statement, result)
+    result isa Meron.Future && return finish_or_keep(session, statement, result)
     result isa AbstractString && return check_has(result, statement)
     result === nothing && return
     has(statement, "is") && check_equal("the result", result, number(statement, "is", 0))
