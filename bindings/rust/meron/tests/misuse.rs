@@ -197,7 +197,8 @@ fn a_context_may_be_dropped_from_within() {
     let world = context.world().unwrap();
     let mut sums = world.all_reduce_begin(vec![1.0f32; 1 << 10], Default::default()).unwrap();
     *slot.lock().unwrap() = Some(context);
-    assert_eq!(sums.wait().unwrap_err().kind(), ErrorKind::Closed);
+    let kind = sums.wait().unwrap_err().kind();
+    assert!(matches!(kind, ErrorKind::Closed | ErrorKind::Stale), "{kind:?}");
 }
 
 /// Says that every request is number 7, and something wrong about its message.
