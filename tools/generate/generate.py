@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Generates everything that is derived from the public headers, and the page of config keys.
+"""Generates everything that is derived from the public headers, and the pages of config keys and of
+words.
 
     tools/generate/generate.py [--check | --list] [--root DIR] [--output DIR]
 
 Reads include/meron/*.h, checks that every function says what it must (lint.py), and writes
 capi/api.json; from that alone the emitters write the rest. Needs pycparser (of tools/setup)
-and a C compiler. docs/config.md is written from the table of keys of meron.zero (config_page.py).
+and a C compiler. docs/config.md is written from the table of keys of meron.zero (config_page.py),
+and docs/bindings/words.md from the words of the conformance table (words_page.py).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import config_page
 import headers
 import lint
 import notes
+import words_page
 from emitters import (
     cffi,
     conformance,
@@ -77,6 +80,7 @@ def generate(root: Path) -> dict[str, str]:
         files.update(emitter.emit(api))
     files.update(fields.emit(api, root))
     files.update(config_page.emit(root))
+    files.update(words_page.emit(root))
     return files
 
 
