@@ -237,9 +237,9 @@ nothing = int  # a function of C that does nothing
 
 
 def finalizer(name: str) -> Any:
-    """A __del__ that calls the function that an attribute holds. This is a function of C: `nothing`,
-    or a partial of one of the library. So the finalizer has no frame of Python, at whose begin a
-    signal handler may raise, which would lose for good what is to be released."""
+    """A __del__ that calls what an attribute holds: a function of C, `nothing` or a partial of one
+    of the library. So the finalizer has no frame of Python, at whose begin a signal handler may
+    raise, which would lose for good what is to be released."""
     return property(attrgetter(name))
 
 
