@@ -238,8 +238,8 @@ nothing = int  # a function of C that does nothing
 
 def finalizer(name: str) -> Any:
     """A __del__ that calls what an attribute holds: a function of C, `nothing` or a partial of one
-    of the library. So the finalizer has no frame of Python, at whose begin a signal handler may
-    raise, which would lose for good what is to be released."""
+    of the library. A frame of Python would run signal handlers first. If one raises there, the
+    handle is never released."""
     return property(attrgetter(name))
 
 
