@@ -23,7 +23,7 @@ class NoParamError(errors.ArgumentError, KeyError):
 
 
 class ByName(Mapping[str, T], Generic[T]):
-    """What belongs to params, by the param or by its name. It iterates over names.
+    """A mapping of params, or of what belongs to them, by param and by name. Its keys are names.
 
     It is equal to itself only, and always true.
     """

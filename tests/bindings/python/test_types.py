@@ -34,6 +34,17 @@ def test_every_cast_is_to_a_type_that_was_parsed_at_the_import() -> None:
     assert asked <= known
 
 
+def test_no_dtype_is_compared_with_a_short_name() -> None:
+    """A dtype of NumPy is never equal to "f32": such code needs `dtype_name`."""
+    compared = re.compile(r'\.dtype\b (?:==|!=|in|not in|is) \(?"(?:f32|bf16|f16)"')
+    wrong = [
+        f"{file.relative_to(PACKAGE)}: {found[0]}"
+        for file in PACKAGE.rglob("*.py")
+        for found in compared.finditer(file.read_text())
+    ]
+    assert wrong == []
+
+
 def test_known_types_are_those_of_cffi() -> None:
     for name, ctype in TYPES.items():
         assert ctype is ffi.typeof(name)
