@@ -114,7 +114,7 @@ function save_progress(context::Context)
 end
 
 """
-    load_checkpoint!(ctx, folder, name = nothing, optimizers = (); strict = true,
+    load_checkpoint!(ctx, folder, name = nothing, optimizers = (); lenient = false,
                      values_only = false, rank0_only = false, per_node = false, mapping = nothing,
                      claimed = (), units = nothing)
 
@@ -127,7 +127,7 @@ error after that breaks the group. Views of states end.
 - `folder`: of checkpoints, or one of them; with `values_only` also a model as Hugging Face publishes
   it. `name`: `nothing` for the newest complete one.
 - `optimizers`: as they were given to the save.
-- `strict` = false leaves alone what the other side lacks.
+- `lenient`: leaves alone what the other side lacks.
 - `values_only`: loads values; optimizers keep their states.
 - `rank0_only`: only rank 0 sees the files, and sends the others their parts.
 - `per_node`: each node has a folder of its own. A rank of each reads the node's files for all; there may
@@ -144,7 +144,7 @@ and offset), `MERON_E_VERSION` (of a newer one), `MERON_E_ARGUMENT` (what does n
 `MERON_E_NO_MEMORY`, `MERON_E_AUTH` (a link).
 """
 function load_checkpoint!(
-    context::Context, folder, name = nothing, optimizers = (); strict = true, values_only = false,
+    context::Context, folder, name = nothing, optimizers = (); lenient = false, values_only = false,
     rank0_only = false, per_node = false, mapping = nothing, claimed = (), units = nothing)
     checkpoint, alive = Checkpoint(), Any[]
     handle, handles = raw(context), raw_optimizers(optimizers)
@@ -152,7 +152,7 @@ function load_checkpoint!(
     lines = isempty(claimed) ? nothing : join(claimed, '\n')
     options = Ref(changed(
         initial(LibMeron.meron_checkpoint_load_options, LibMeron.meron_checkpoint_load_options_init);
-        lenient = !strict, values_only = values_only, rank0_only = rank0_only, per_node = per_node,
+        lenient = lenient, values_only = values_only, rank0_only = rank0_only, per_node = per_node,
         optimizers = table_of(handles, alive), optimizer_count = length(handles),
         mapping = pointer_of(mapping, "mapping", alive),
         claimed = pointer_of(lines, "claimed", alive), units = table_of(chosen, alive),

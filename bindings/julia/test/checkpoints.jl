@@ -41,6 +41,15 @@ values_(layer, weight) = gather(full -> copy(full[weight]), layer)
             @test occursin("step 42", repr(loaded))
             loaded
         end
+        alone() do ctx
+            other = Param(ctx, "other", (5, 3))
+            Unit(ctx, "layer", [other])
+            @test status_of(() -> load_checkpoint!(ctx, folder; values_only = true)) ==
+                  "MERON_E_ARGUMENT"
+            partial = load_checkpoint!(ctx, folder; values_only = true, lenient = true)
+            @test Meron.missing_states(partial) == ["other"]
+            @test Meron.unexpected_tensors(partial) == ["weight"]
+        end
         @test Meron.info(loaded).step == 42 # it outlives its context
         release(loaded)
         release(loaded)

@@ -63,10 +63,10 @@ end
 operation("load") do session, statement
     loaded = load_checkpoint!(
         context(session), folder_of(session, statement), optional(statement, "checkpoint"),
-        optimizers_of(session, statement); strict = get(statement, "lenient", "0") != "1",
-        mapping = optional(statement, "mapping"), claimed = parts(statement, "claimed"),
+        optimizers_of(session, statement); mapping = optional(statement, "mapping"),
+        claimed = parts(statement, "claimed"),
         units = units_of(session, statement),
-        flags(statement, :values_only, :rank0_only, :per_node)...)
+        flags(statement, :lenient, :values_only, :rank0_only, :per_node)...)
     keep!(session, statement.name, loaded)
 end
 

@@ -35,7 +35,7 @@ fn half_types_are_written_viewed_and_reduced_in_place() {
     drop(full);
 
     let sources = [Source::new(&weight, elements(&values))];
-    unit.reduce_from(&sources, &Default::default()).unwrap().wait().unwrap();
+    unit.reduce_from(&sources, &Default::default()).unwrap();
     let mut reduced = unit.reduced().unwrap();
     assert_eq!(reduced.view(&weight).unwrap().as_slice::<f32>().unwrap(), [1.0, -2.0, 0.5]);
 

@@ -31,7 +31,7 @@ use crate::view::ViewMut;
 /// # let unit = context.unit("table", &[&table])?;
 /// let mut gradients = unit.gradients()?;
 /// let mut place = gradients.view(&table)?;
-/// let reduced = gradients.reduce(&Default::default())?; // error: borrowed by `place`
+/// gradients.reduce(&Default::default())?; // error: borrowed by `place`
 /// place.as_mut_slice::<f32>()?[0] = 1.0;
 /// # Ok::<(), meron::Error>(())
 /// ```
@@ -87,6 +87,20 @@ impl Gradients {
         }
     }
 
+    /// Reduces the unit's gradients of one micro-batch: begins as
+    /// [`reduce_begin`](Gradients::reduce_begin) does, and waits for the end. Collective over the unit's
+    /// group.
+    ///
+    /// Blocks on peers, at most until the deadline. If `should_stop` ends the wait, the reduction
+    /// continues, and [`Context::wait_reductions`](crate::Context::wait_reductions) waits for it again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`reduce_begin`](Gradients::reduce_begin) and [`Operation::wait`].
+    pub fn reduce(self, options: &ReduceOptions) -> Result<()> {
+        self.reduce_begin(options)?.wait()
+    }
+
     /// Begins the reduction of the unit's gradients of one micro-batch. Collective over the unit's group.
     /// The operation must have ended before the result is used. Never blocks.
     ///
@@ -95,8 +109,8 @@ impl Gradients {
     /// [`Argument`](crate::ErrorKind::Argument) for a divisor that is not above 0,
     /// [`State`](crate::ErrorKind::State) when all params are frozen; errors of the group. Written
     /// values stay, and [`Unit::gradients`](Unit::gradients) returns them again.
-    pub fn reduce(self, options: &ReduceOptions) -> Result<Operation> {
-        self.unit.begin_reduce(&[], options)
+    pub fn reduce_begin(self, options: &ReduceOptions) -> Result<Operation> {
+        self.unit.begin_reduction(&[], options)
     }
 }
 

@@ -25,7 +25,7 @@
 //!         *gradient += value - 1.0;
 //!     }
 //!     drop(layer);
-//!     gradients.reduce(&Default::default())?.wait()?;
+//!     gradients.reduce(&Default::default())?;
 //!     optimizer.step()?;
 //! }
 //! # Ok::<(), meron::Error>(())

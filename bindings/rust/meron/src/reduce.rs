@@ -44,8 +44,9 @@ impl<'a> Source<'a> {
     ///
     /// # Safety
     ///
-    /// From [`Unit::reduce_from`] on until the reduction has ended (as its [`Operation`], or
-    /// [`Context::wait_reductions`], says) the memory stays valid, and is not written.
+    /// From [`Unit::reduce_from`] or [`Unit::reduce_from_begin`] on until the reduction has ended (as
+    /// its [`Operation`], or [`Context::wait_reductions`], says) the memory stays valid, and is not
+    /// written: also after an error of a wait.
     pub unsafe fn on_device(
         param: &Param,
         data: *const c_void,
@@ -79,6 +80,20 @@ impl<'a> Source<'a> {
 }
 
 impl Unit {
+    /// Reduces gradients that are the program's arrays: begins as
+    /// [`reduce_from_begin`](Unit::reduce_from_begin) does, and waits for the end. Collective over the
+    /// unit's group.
+    ///
+    /// Blocks on peers, at most until the deadline. If `should_stop` ends the wait, the reduction
+    /// continues, and [`Context::wait_reductions`] waits for it again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`reduce_from_begin`](Unit::reduce_from_begin) and [`Operation::wait`].
+    pub fn reduce_from(&self, sources: &[Source<'_>], options: &ReduceOptions) -> Result<()> {
+        self.reduce_from_begin(sources, options)?.wait()
+    }
+
     /// Begins the reduction of gradients that are the program's arrays. They are read during the call;
     /// params without one count as zero. Collective over the unit's group.
     ///
@@ -89,7 +104,7 @@ impl Unit {
     /// [`Argument`](crate::ErrorKind::Argument) (a wrong count, a param of another unit),
     /// [`Duplicate`](crate::ErrorKind::Duplicate), [`State`](crate::ErrorKind::State) (reduced already
     /// and not used, in use, or all params frozen).
-    pub fn reduce_from(
+    pub fn reduce_from_begin(
         &self,
         sources: &[Source<'_>],
         options: &ReduceOptions,
@@ -105,10 +120,10 @@ impl Unit {
                     copies.last().map_or(entry.data, |copy| copy.as_ptr() as *const c_void);
             }
         }
-        self.begin_reduce(&raw, options)
+        self.begin_reduction(&raw, options)
     }
 
-    pub(crate) fn begin_reduce(
+    pub(crate) fn begin_reduction(
         &self,
         sources: &[sys::meron_source],
         options: &ReduceOptions,
@@ -124,6 +139,19 @@ impl Unit {
         })
     }
 
+    /// Ends an accumulation: begins as [`reduce_finish_begin`](Unit::reduce_finish_begin) does, and waits
+    /// for the end. Collective over the unit's group.
+    ///
+    /// Blocks on peers, at most until the deadline. If `should_stop` ends the wait, the reduction
+    /// continues, and [`Context::wait_reductions`] waits for it again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`reduce_finish_begin`](Unit::reduce_finish_begin) and [`Operation::wait`].
+    pub fn reduce_finish(&self, options: &ReduceOptions) -> Result<()> {
+        self.reduce_finish_begin(options)?.wait()
+    }
+
     /// Begins the end of an accumulation whose micro-batches were all reduced with `boundary` false: the
     /// result has the same bits as if the last one had been the boundary. A rank without a gradient takes
     /// part with zeros. Collective over the unit's group.
@@ -136,7 +164,7 @@ impl Unit {
     /// [`State`](crate::ErrorKind::State) (a gradient was written and not reduced, reduced already and not
     /// used, in use, or all params frozen), [`Argument`](crate::ErrorKind::Argument) for options that are
     /// not of a boundary.
-    pub fn reduce_finish(&self, options: &ReduceOptions) -> Result<Operation> {
+    pub fn reduce_finish_begin(&self, options: &ReduceOptions) -> Result<Operation> {
         let _use = InUse::begin(self.state(), Use::Gradient)?;
         self.shared().require_open()?;
         let options = options.raw();

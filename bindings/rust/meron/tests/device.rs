@@ -65,14 +65,15 @@ fn gradients_from_its_memory() {
     let data = full.device_pointer(&param).unwrap();
     // SAFETY: the gather holds the memory until the reduction has ended.
     let source = unsafe { Source::on_device(&param, data, 12, param.dtype()) };
-    unit.reduce_from(&[source], &Default::default()).unwrap().wait().unwrap();
+    unit.reduce_from(&[source], &Default::default()).unwrap();
     assert_eq!(unit.reduced().unwrap().view(&param).unwrap().as_slice::<f32>().unwrap(), values());
     assert!(context.stats().unwrap().device_down_bytes >= 48);
     unit.discard_reduced().unwrap();
 
     // A slice of the same memory is read during the call, as every slice.
     let slice = full.view(&param).unwrap().as_slice::<f32>().unwrap();
-    let reduction = unit.reduce_from(&[Source::new(&param, slice)], &Default::default()).unwrap();
+    let reduction =
+        unit.reduce_from_begin(&[Source::new(&param, slice)], &Default::default()).unwrap();
     drop(full);
     reduction.wait().unwrap();
     assert_eq!(unit.reduced().unwrap().view(&param).unwrap().as_slice::<f32>().unwrap(), values());

@@ -206,7 +206,7 @@ fn memory_has_one_writer_at_a_time() {
     let error = gradients.views(&[&param, &param]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Duplicate);
     gradients.view(&param).unwrap().as_mut_slice::<f32>().unwrap().fill(2.0);
-    gradients.reduce(&Default::default()).unwrap().wait().unwrap();
+    gradients.reduce(&Default::default()).unwrap();
 
     let mut reduced = unit.reduced().unwrap();
     assert_eq!(reduced.view(&param).unwrap().as_slice::<f32>().unwrap(), [2.0; 800]);
@@ -243,7 +243,7 @@ fn guards_may_be_kept_and_sent() {
     let written = thread::spawn(move || {
         let mut gradients = gradients;
         gradients.view(&of).unwrap().as_mut_slice::<f32>().unwrap().fill(2.0);
-        gradients.reduce(&Default::default()).unwrap().wait()
+        gradients.reduce(&Default::default())
     });
     written.join().unwrap().unwrap();
     optimizer.step().unwrap();
@@ -378,7 +378,7 @@ fn a_skipped_param_keeps_its_values_and_its_count() {
         for param in [&weight, &bias] {
             gradients.view(param).unwrap().as_mut_slice::<f32>().unwrap().fill(2.0);
         }
-        gradients.reduce(&Default::default()).unwrap().wait().unwrap();
+        gradients.reduce(&Default::default()).unwrap();
         optimizer.step().unwrap();
     };
     optimizer.skip(&[&bias]).unwrap();

@@ -22,7 +22,7 @@ fn ranks_train_one_tensor() {
 
             let mut gradients = unit.gradients().unwrap();
             gradients.view(&weight).unwrap().as_mut_slice::<f32>().unwrap().fill(rank);
-            gradients.reduce(&ReduceOptions::default()).unwrap().wait().unwrap();
+            gradients.reduce(&ReduceOptions::default()).unwrap();
             let shard_range = weight.shard_range().unwrap();
             let mut reduced = unit.reduced().unwrap();
             let part = reduced.view(&weight).unwrap();
@@ -77,7 +77,7 @@ fn sources_may_be_slices() {
         let unit = context.unit("layer", &[&weight]).unwrap();
         let gradient = vec![2.0f32 * context.rank() as f32; 700];
         let options = ReduceOptions::default().op(ReduceOp::Sum).divisor(4.0);
-        unit.reduce_from(&[Source::new(&weight, &gradient)], &options).unwrap().wait().unwrap();
+        unit.reduce_from(&[Source::new(&weight, &gradient)], &options).unwrap();
         let mut reduced = unit.reduced().unwrap();
         assert!(reduced
             .view(&weight)
@@ -86,6 +86,13 @@ fn sources_may_be_slices() {
             .unwrap()
             .iter()
             .all(|&x| x == 0.5));
+        reduced.discard().unwrap();
+
+        let more = ReduceOptions::default().boundary(false);
+        unit.reduce_from(&[Source::new(&weight, &gradient)], &more).unwrap();
+        unit.reduce_finish(&ReduceOptions::default()).unwrap();
+        let mut reduced = unit.reduced().unwrap();
+        assert_eq!(reduced.view(&weight).unwrap().as_slice::<f32>().unwrap()[0], 1.0);
         reduced.discard().unwrap();
         context.world().unwrap().barrier().unwrap();
     });
@@ -110,9 +117,9 @@ fn one_wait_is_for_many_units() {
             let values = vec![2.0f32 * context.rank() as f32; 50];
             let more = ReduceOptions::default().boundary(false);
             let sum = ReduceOptions::default().op(ReduceOp::Sum);
-            drop(at_once.reduce_from(&[Source::new(&params[0], &values)], &sum).unwrap());
-            drop(summed.reduce_from(&[Source::new(&params[1], &values)], &more).unwrap());
-            drop(summed.reduce_finish(&ReduceOptions::default()).unwrap());
+            drop(at_once.reduce_from_begin(&[Source::new(&params[0], &values)], &sum).unwrap());
+            drop(summed.reduce_from_begin(&[Source::new(&params[1], &values)], &more).unwrap());
+            drop(summed.reduce_finish_begin(&ReduceOptions::default()).unwrap());
             if !late {
                 let short = Duration::from_millis(1);
                 assert!(!context.wait_reductions_timeout(&units, short).unwrap());
@@ -133,7 +140,7 @@ fn one_wait_is_for_many_units() {
             let error = context.wait_reductions(&[idle, &foreign]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Handle);
             if !late {
-                drop(idle.gradients().unwrap().reduce(&sum).unwrap()); // rank 1 closes instead
+                drop(idle.gradients().unwrap().reduce_begin(&sum).unwrap()); // rank 1 closes instead
                 let error = context.wait_reductions(&units).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::PeerClosed);
             }

@@ -192,7 +192,7 @@ fn ranks_train_over_queues() {
                 let mut gradients = unit.gradients().unwrap();
                 let mut place = gradients.view(&weight).unwrap();
                 place.as_mut_slice::<f32>().unwrap().fill(context.rank() as f32);
-                gradients.reduce(&Default::default()).unwrap().wait().unwrap();
+                gradients.reduce(&Default::default()).unwrap();
                 optimizer.step().unwrap();
                 let full = unit.gather().unwrap();
                 for value in full.view(&weight).unwrap().to_f32() {

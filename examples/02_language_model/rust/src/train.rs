@@ -209,7 +209,7 @@ impl Trainer<'_> {
             }
         }
         let divisor = self.options.accumulate as f64;
-        gradients.reduce(&ReduceOptions::default().boundary(boundary).divisor(divisor))
+        gradients.reduce_begin(&ReduceOptions::default().boundary(boundary).divisor(divisor))
     }
 
     /// Micro-batches are numbered over all ranks: one process that takes N times as many sees the same

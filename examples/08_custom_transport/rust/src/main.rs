@@ -52,7 +52,7 @@ fn run() -> Result<(), Failure> {
             *gradient += value - rank as f32;
         }
         drop(layer);
-        gradients.reduce(&Default::default())?.wait()?;
+        gradients.reduce(&Default::default())?;
         optimizer.step()?;
     }
 

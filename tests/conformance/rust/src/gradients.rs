@@ -23,7 +23,7 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
             let options = ReduceOptions::default()
                 .op(reduce_op(s, ReduceOp::Mean)?)
                 .divisor(s.number("divisor", 1.0)?);
-            let operation = session.unit(s.object()?)?.reduce_finish(&options)?;
+            let operation = session.unit(s.object()?)?.reduce_finish_begin(&options)?;
             finish(session, s, operation)
         }
         "reduce_wait" => reduce_wait(session, s),
@@ -89,7 +89,7 @@ fn reduce(session: &mut Session, s: &Statement) -> Done {
         arrays.push((param, Values::parse(text, rank, ranks)?.make(dtype, 0, count)?));
     }
     let operation = if arrays.is_empty() {
-        unit.gradients()?.reduce(&options)?
+        unit.gradients()?.reduce_begin(&options)?
     } else {
         let sources: Vec<Source<'_>> = arrays
             .iter()
@@ -100,7 +100,7 @@ fn reduce(session: &mut Session, s: &Statement) -> Done {
                 _ => unreachable!("the table has no other dtype"),
             })
             .collect();
-        unit.reduce_from(&sources, &options)?
+        unit.reduce_from_begin(&sources, &options)?
     };
     finish(session, s, operation)
 }
@@ -122,7 +122,7 @@ fn reduce_from_gather(
         // SAFETY: the case holds the gather until the reduction has ended.
         sources.push(unsafe { Source::on_device(param, data, param.count(), param.dtype()) });
     }
-    let operation = session.unit(s.object()?)?.reduce_from(&sources, options)?;
+    let operation = session.unit(s.object()?)?.reduce_from_begin(&sources, options)?;
     finish(session, s, operation)
 }
 
