@@ -7,10 +7,11 @@ in groups: at first all in group 0, whose numbers those functions take.
 mutable struct Optimizer <: Owner
     id::UInt64
     context::Context
+    units::Vector{Unit} # whose reduced gradients a step uses
     written::Loan # of its states' writable views, until the next step
     shown::Loan # of those that are read-only
-    function Optimizer(context)
-        optimizer = new(0, context)
+    function Optimizer(context, units)
+        optimizer = new(0, context, units)
         optimizer.written, optimizer.shown = Loan(context, optimizer), Loan(context, optimizer)
         lock(context.states) do
             filter!(each -> each.value !== nothing, context.optimizers)
@@ -37,7 +38,7 @@ function make_optimizer(units, rule, kind, known, options)
     chosen = Ref(changed(
         initial(LibMeron.meron_optimizer_options, LibMeron.meron_optimizer_rule_init, kind),
         numbers))
-    optimizer = Optimizer(context_of(list))
+    optimizer = Optimizer(context_of(list), collect(Unit, list))
     handles = handles_of(list)
     GC.@preserve optimizer @check LibMeron.meron_optimizer_create(
         out_pointer(optimizer, LibMeron.meron_optimizer), handles, length(handles), chosen)
@@ -173,6 +174,7 @@ Begins a step; see `step!`.
 function step_begin!(optimizer::Optimizer)
     handle = raw(optimizer)
     end_views(optimizer)
+    foreach(end_sums, optimizer.units)
     return begin_operation(optimizer.context) do out
         @check LibMeron.meron_optimizer_step_begin(out, handle)
     end

@@ -22,6 +22,7 @@ function gradient_view(unit::Unit, param::Param; overwrite = false)
     raw(unit)
     flags = overwrite ? LibMeron.MERON_GRADIENT_OVERWRITE : 0
     view = receive(LibMeron.meron_view, LibMeron.meron_gradient_view, raw(param), flags)
+    end_sums(unit)
     unit.gradients === nothing && (unit.gradients = Loan(unit.context))
     return gradient_of_type(view, type_of(view.dtype, eltype(param)), param, unit.gradients::Loan)
 end
@@ -141,19 +142,23 @@ function source_table(gradients)
     return arrays, sources
 end
 
+# Ends the views of the unit's gradients, and of the reduced one.
 function end_loans(unit)
-    for loan in (unit.gradients, unit.sums)
-        loan === nothing || (loan.ended = true)
-    end
-    unit.gradients = unit.sums = nothing
+    unit.gradients === nothing || (unit.gradients.ended = true)
+    unit.gradients = nothing
+    end_sums(unit)
+end
+function end_sums(unit)
+    unit.sums === nothing || (unit.sums.ended = true)
+    unit.sums = nothing
     return
 end
 
 """
     reduced(unit, param)
 
-The reduced gradient of `shard_range(param)`, for an optimizer of your own: a writable vector of Float32,
-until the unit's next gradient or `discard!`.
+The reduced gradient of `shard_range(param)`, for an optimizer of your own: a writable vector of Float32.
+The unit's next gradient, a step and `discard!` end the view.
 
 Throws `MERON_E_STATE` when no reduction at a boundary has ended.
 Blocks while another thread begins an operation.
@@ -203,8 +208,8 @@ Releases the memory and the names of the unit and its params, whose handles beco
 over their group; no rank creates units or groups meanwhile. Blocks until every rank has called it
 and no rank uses the unit, at most the deadline.
 
-Throws `MERON_E_STATE` if the unit is in use on this rank, or belongs to a schedule or an optimizer;
-`MERON_E_UNSUPPORTED` where it resides on devices that are joined.
+Throws `MERON_E_STATE` if the unit is in use on this rank, or belongs to a schedule or an optimizer, and
+what `wait` throws.
 """
 function destroy!(unit::Unit)
     @check LibMeron.meron_unit_destroy(raw(unit))

@@ -38,6 +38,14 @@
         gradient_view(unit, w; overwrite = true) .= NaN32
         reduce!(unit)
         @test status_of(() -> step!(optimizer)) == "MERON_E_NONFINITE"
+
+        # The next gradient ends a view of the reduced one, and so does a step.
+        for next in (() -> (consume!(unit); gradient_view(unit, w) .= 1), () -> step!(optimizer))
+            reduce!(unit)
+            sums = reduced(unit, w)
+            next()
+            @test status_of(() -> sums .= 1) == "MERON_E_STALE"
+        end
     end
 end
 
