@@ -87,6 +87,20 @@ def test_the_page_of_config_keys_comes_from_their_table(fresh: Path, tmp_path: P
     assert done.returncode == 1 and "| `stage` | int 0 to 4" in done.stdout
 
 
+def test_the_page_of_words_comes_from_their_list(fresh: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(fresh, copy)
+    words = Path("tests", "conformance", "words.txt")
+    (copy / words).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / words, copy / words)
+    assert generate("--root", copy).returncode == 0
+    page = Path("docs", "bindings", "words.md")
+    assert (copy / page).read_text() == (ROOT / page).read_text(), "run tools/generate/generate.py"
+    (copy / words).write_text((copy / words).read_text() + "meaning of a word\n")
+    done = generate("--root", copy, "--check")
+    assert done.returncode == 1 and "no line begins with 'meaning'" in done.stderr
+
+
 def test_links_of_the_reference_lead_somewhere(fresh: Path) -> None:
     import re
 

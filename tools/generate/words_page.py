@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def read(root: Path) -> list[Word]:
         elif key in ("cases", "tests"):
             getattr(words[-1], key).extend(rest.split())
         else:
-            raise ValueError(f"{SOURCE}: no line begins with {key!r}")
+            sys.exit(f"generate: {SOURCE}: no line begins with {key!r}")
     return words
 
 
@@ -68,4 +69,6 @@ def section(word: Word) -> str:
 
 
 def emit(root: Path) -> dict[str, str]:
+    if not (root / SOURCE).exists():  # a tree of headers alone
+        return {}
     return {PAGE: "\n".join([HEAD, *(section(word) for word in read(root))])}

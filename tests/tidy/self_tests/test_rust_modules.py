@@ -121,4 +121,4 @@ def test_a_crate_of_one_file_has_no_modules(plant: Plant) -> None:
 def test_sees_the_crates_of_the_project(project: Tree) -> None:
     crates = rust_modules.crates(project)
     assert {"bindings/rust/meron/src", "tests/conformance/rust/src"} <= set(crates)
-    assert any(rust_modules.Crate(project, crates[1]).graph().values())
+    assert any(rust_modules.Crate(project, "bindings/rust/meron/src").graph().values())
