@@ -85,7 +85,7 @@ class Model:
         time.sleep(seconds)
         for unit, param in zip(self.units, self.params, strict=True):
             unit.gradient(param, overwrite=True)[:] = 0
-            unit.reduce().wait()
+            unit.reduce()
         self.optimizer.step()
 
 

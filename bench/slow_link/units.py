@@ -70,11 +70,11 @@ def reducing(context: meron.Context, units: list[meron.Unit]) -> Callable[[], No
 
     def begin(unit: meron.Unit) -> meron.Future:
         unit.gradient(unit.params[0], overwrite=True)  # what it holds does not matter
-        return unit.reduce(op="sum")
+        return unit.reduce_begin(op="sum")
 
     for unit in units:
         gradient = np.full(unit.params[0].size, context.rank + 1, np.float32)
-        unit.reduce({unit.params[0]: gradient}, op="sum").wait()
+        unit.reduce({unit.params[0]: gradient}, op="sum")
         reduced = unit.reduced(unit.params[0])
         assert np.allclose(reduced, ranks * (ranks + 1) / 2, rtol=0.1), "sums are wrong"
         unit.consume()

@@ -87,7 +87,7 @@ class Meron:
         self.optimizer = self.context.adam([self.unit], lr=LR, betas=BETAS, eps=EPS)
 
     def step(self, g: Any) -> None:
-        self.unit.reduce({self.param: g}).wait()
+        self.unit.reduce({self.param: g})
         self.optimizer.step()
 
     @property

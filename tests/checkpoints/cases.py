@@ -76,7 +76,7 @@ def train(model: Model, steps: int) -> None:
             param = model.params[name]
             wave = np.sin(np.arange(param.size) + step).astype(np.float32)
             model.unit.gradient(param)[:] = wave.reshape(param.shape)
-        model.unit.reduce().wait()
+        model.unit.reduce()
         model.optimizer.step()
 
 

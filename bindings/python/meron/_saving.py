@@ -164,7 +164,7 @@ class Saving(BaseContext):
         name: str | None = None,
         optimizers: Iterable[Optimizer] = (),
         *,
-        strict: bool = True,
+        lenient: bool = False,
         values_only: bool = False,
         rank0_only: bool = False,
         per_node: bool = False,
@@ -183,7 +183,7 @@ class Saving(BaseContext):
                 publishes it.
             name: None for the newest complete one.
             optimizers: as they were given to the save.
-            strict: False leaves alone what the other side lacks.
+            lenient: True ignores params and tensors that the other side lacks.
             values_only: load values; optimizers keep their states.
             rank0_only: only rank 0 sees the files, and sends the others their parts.
             per_node: each node has a folder of its own. A rank of each reads the node's files for
@@ -205,7 +205,7 @@ class Saving(BaseContext):
             claimed,
             units,
             alive,
-            lenient=int(not strict),
+            lenient=int(lenient),
             values_only=int(values_only),
             rank0_only=int(rank0_only),
             per_node=int(per_node),

@@ -272,7 +272,7 @@ class Context(Saving, Optimizing, ContextMethods):
     # ---- Waiting -------------------------------------------------------------------------------
 
     def wait_reductions(self, units: Iterable[Unit], timeout: float | None = None) -> bool:
-        """Waits until all that was begun by `reduce` and `reduce_finish` of the units has ended.
+        """Waits until what `reduce_begin` and `reduce_finish_begin` of the units began has ended.
 
         One call for many units, also for reductions without a future.
 

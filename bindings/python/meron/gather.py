@@ -161,7 +161,7 @@ class Gather(Shared, ByName[Array]):
         """Waits in the running loop of asyncio, and returns the gather. Raises as `wait`."""
         from meron._awaiting import until  # asyncio takes longer to import than all of this package
 
-        yield from until(self._context, self.ready).__await__()
+        yield from until(self._context, self.done).__await__()
         return self
 
     def wait_stream(self, stream: int = 0, timeout: float | None = None) -> bool:
@@ -189,7 +189,7 @@ class Gather(Shared, ByName[Array]):
         until = nanoseconds(timeout)
         return not call(lib.meron_gather_wait_stream, self._handle, stream_pointer(stream), until)
 
-    def ready(self) -> bool:
+    def done(self) -> bool:
         """True if the tensors are full; never blocks on peers. Raises the gather's error."""
         if not self._ready or self._handle is None:
             if self._handle is None:

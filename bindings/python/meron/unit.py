@@ -239,6 +239,28 @@ class Unit(UnitMethods, Owner, ByName[Param]):
         boundary: bool = True,
         divisor: float = 1.0,
         stream: int = 0,
+    ) -> None:
+        """Reduces the gradients of one micro-batch, and waits for the end. Collective.
+
+        Args:
+            grads, op, boundary, divisor, stream: as in `reduce_begin`. After the call the caller
+                may change the arrays of `grads`.
+
+        Blocks on peers, and releases the GIL. Ctrl-C ends the wait, not the reduction:
+        `Context.wait_reductions` continues to wait for it.
+
+        Raises what `reduce_begin` and `Future.wait` raise.
+        """
+        self.reduce_begin(grads, op=op, boundary=boundary, divisor=divisor, stream=stream).wait()
+
+    def reduce_begin(
+        self,
+        grads: Gradients | None = None,
+        *,
+        op: Literal["sum", "mean"] = "mean",
+        boundary: bool = True,
+        divisor: float = 1.0,
+        stream: int = 0,
     ) -> Future:
         """Begins the reduction of the gradients of one micro-batch. Collective.
 
@@ -256,7 +278,8 @@ class Unit(UnitMethods, Owner, ByName[Param]):
                 address; 0 is the device's default stream.
 
         Returns:
-            A future, which must have ended before the result is used.
+            A future, which must have ended before the result is used. Its `wait` raises GroupError
+            if a rank is dead, late or made another call.
 
         Blocks on peers, with `grads`, as `gradient` does.
 
@@ -291,14 +314,29 @@ class Unit(UnitMethods, Owner, ByName[Param]):
                 self._loans.end()
                 self._reduced.end()
 
-    def reduce_finish(self, *, op: Literal["sum", "mean"] = "mean", divisor: float = 1.0) -> Future:
-        """Ends an accumulation whose micro-batches were all reduced with boundary=False.
+    def reduce_finish(self, *, op: Literal["sum", "mean"] = "mean", divisor: float = 1.0) -> None:
+        """Ends an accumulation as `reduce_finish_begin` does, and waits for the end. Collective.
+
+        Args:
+            op, divisor: as in `reduce_begin`.
+
+        Blocks on peers, and releases the GIL. Ctrl-C ends the wait, not the reduction:
+        `Context.wait_reductions` continues to wait for it.
+
+        Raises what `reduce_finish_begin` and `Future.wait` raise.
+        """
+        self.reduce_finish_begin(op=op, divisor=divisor).wait()
+
+    def reduce_finish_begin(
+        self, *, op: Literal["sum", "mean"] = "mean", divisor: float = 1.0
+    ) -> Future:
+        """Begins to end an accumulation whose micro-batches were all reduced with boundary=False.
 
         The result has the same bits as if the last of them had been the boundary. A rank without a
         gradient takes part with zeros. Collective.
 
         Args:
-            op, divisor: as in `reduce`.
+            op, divisor: as in `reduce_begin`.
 
         Returns:
             A future, which must have ended before the result is used.

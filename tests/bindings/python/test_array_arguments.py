@@ -81,7 +81,7 @@ def test_uint16_is_numbers(alone: meron.Context) -> None:
             update.write(param, numbers)
         with unit.gather() as full:
             assert meron.to_float32(full[param]).tolist() == [1, 2, 3, 300]
-        unit.reduce({param: numbers}).wait()
+        unit.reduce({param: numbers})
         assert unit.reduced(param).tolist() == [1, 2, 3, 300]
         optimizer.write_state(param, "exp_avg", numbers)
         assert optimizer.read_state(param, "exp_avg").tolist() == [1, 2, 3, 300]
@@ -127,7 +127,7 @@ def test_infinite_values_and_whole_masks_pass(alone: meron.Context) -> None:
     for value in ([np.inf, -np.inf, 3e38], np.ma.array([1.0, 2, 3]), np.float64([1, 2, 3])):
         with alone.update([unit]) as update:
             update.write(param, value)
-    unit.reduce({param: [1e300, 1, 1]}).wait()
+    unit.reduce({param: [1e300, 1, 1]})
     assert unit.reduced(param).tolist() == [np.inf, 1, 1]
 
 
@@ -139,7 +139,7 @@ def test_tensors_of_pytorch_are_values_and_gradients(alone: meron.Context) -> No
         update.write("b", numbers)
     with unit.gather() as full:
         assert full["w"].tolist() == meron.to_float32(full["b"]).tolist() == [1, 2, 3]
-    unit.reduce({"w": numbers, "b": numbers.to(torch.bfloat16)}).wait()
+    unit.reduce({"w": numbers, "b": numbers.to(torch.bfloat16)})
     assert unit.reduced("w").tolist() == unit.reduced("b").tolist() == [1, 2, 3]
 
 

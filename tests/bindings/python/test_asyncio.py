@@ -219,7 +219,7 @@ def test_wait_any_counts_a_failed_one_and_refuses_none() -> None:
         weight = ctx.param("w", (4,))
         unit = ctx.unit("u", [weight])
         optimizer = ctx.adamw([unit])
-        unit.reduce({weight: np.full(4, np.nan, np.float32)})
+        unit.reduce_begin({weight: np.full(4, np.nan, np.float32)})
         step = optimizer.step_begin()
         assert meron.wait_any([step]) == 0
         with pytest.raises(meron.NonFiniteError):

@@ -150,7 +150,7 @@ def failing_step(ctx: meron.Context) -> meron.Future:
     weight = ctx.param("w", 8)
     unit = ctx.unit("u", [weight])
     optimizer = ctx.adamw([unit])
-    unit.reduce({weight: np.full(8, np.nan, np.float32)})
+    unit.reduce_begin({weight: np.full(8, np.nan, np.float32)})
     return optimizer.step_begin()
 
 

@@ -138,7 +138,7 @@ def test_values_only_and_skip_frozen_omit_their_tensors(
             for param in params:
                 update.write(param, generator.normal(size=param.shape).astype(np.float32))
         optimizer = ctx.adamw([unit], lr=0.1)
-        unit.reduce({p: generator.normal(size=p.shape) for p in params[:-1]}).wait()
+        unit.reduce({p: generator.normal(size=p.shape) for p in params[:-1]})
         optimizer.step()
         return unit, optimizer
 
@@ -164,7 +164,7 @@ def test_values_only_and_skip_frozen_omit_their_tensors(
         if skip_frozen:
             with pytest.raises(meron.ArgumentError, match="missing: cold"):
                 ctx.load(tmp_path, "one", [optimizer], **options)
-            options["strict"] = False
+            options["lenient"] = True
         loaded = ctx.load(tmp_path, "one", [optimizer], **options)
         assert set(loaded.missing) == ({"cold"} if skip_frozen else set())
         after = look(unit, optimizer)

@@ -43,7 +43,7 @@ class Model:
         for unit, param in zip(self.units, self.params, strict=True):
             with unit.gather() as full:
                 float(meron.to_float32(full[param]).reshape(-1)[0])
-            unit.reduce({param: gradient}).wait()
+            unit.reduce({param: gradient})
         self.optimizer.step()
 
 

@@ -176,12 +176,12 @@ def test_what_does_not_fit_is_listed_before_anything_changes(tmp_path: Path) -> 
         ):
             assert part in str(caught.value)
         with pytest.raises(meron.ArgumentError, match="typo"):
-            ctx.load(tmp_path, mapping={"qk": "q", "typo": "w"}, strict=False)
+            ctx.load(tmp_path, mapping={"qk": "q", "typo": "w"}, lenient=True)
         with pytest.raises(meron.ParseError, match="names no tensor"):
             ctx.load(tmp_path, mapping={"qk": []})
         with unit.gather() as full:
             assert (full[w] == 9).all()
-        loaded = ctx.load(tmp_path, mapping={"n": "none"}, claimed=["mask"], strict=False)
+        loaded = ctx.load(tmp_path, mapping={"n": "none"}, claimed=["mask"], lenient=True)
         assert loaded.missing == ("mask", "n", "qk")
         assert loaded.unexpected == ("k", "q", "rest")
         with unit.gather() as full:
@@ -199,7 +199,7 @@ def test_ranks_that_load_differently_are_told(tmp_path: Path, key: str) -> None:
         others: dict[str, Any] = {"mapping": {"w": "v"}, "claimed": ["v"], "rank0_only": True}
         options = {key: others[key]} if ctx.rank == 1 else {}
         with pytest.raises(meron.MismatchError):
-            ctx.load(tmp_path, strict=False, **options)
+            ctx.load(tmp_path, lenient=True, **options)
 
     ranks.threads(2, body)
 

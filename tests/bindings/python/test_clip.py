@@ -27,7 +27,7 @@ def gradient(rank: int) -> npt.NDArray[np.float32]:
 
 
 def reduced_with(unit: meron.Unit, param: meron.Param, values: npt.NDArray[np.float32]) -> None:
-    unit.reduce({param: values}).wait()
+    unit.reduce({param: values})
 
 
 @pytest.mark.parametrize("plan", PLANS)

@@ -173,7 +173,7 @@ def test_counters_equal_the_prediction(plan: str) -> None:
                 for _ in range(3):
                     unit.gather().release()
                 unit.gradient(param)[:] = 1
-                unit.reduce(boundary=boundary).wait()
+                unit.reduce(boundary=boundary)
             optimizer.step()
         after = ctx.stats()
         links = ("gather_mapped_bytes", "gather_copied_bytes", "reduce_bytes")
@@ -196,7 +196,7 @@ def test_the_error_of_a_codec() -> None:
         with unit.gather() as full:
             assert np.abs(full[param] - np.linspace(-1, 1, 1000)).max() < 0.5 / 127 * 1.01
         unit.gradient(param)[:] = np.linspace(1, 2, 1000)
-        unit.reduce().wait()
+        unit.reduce()
         info = unit.info()
         assert (info.param_codec, info.gradient_codec) == ("int8", "int4")
         assert 0 < info.param_error <= info.param_worst_block * 1.000001 < 0.1

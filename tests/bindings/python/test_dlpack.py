@@ -128,7 +128,7 @@ def test_a_copy_may_be_written(alone: meron.Context, dtype: meron.dtypes.DTypeNa
         copy[:] = 9
         np.testing.assert_array_equal(full["w"], np.arange(4).reshape(2, 2))
         assert unit.info().leases == 1
-    unit.reduce({"w": np.ones((2, 2))}).wait()
+    unit.reduce({"w": np.ones((2, 2))})
     reduced = np.from_dlpack(unit.reduced_dlpack("w"), copy=True)
     reduced[:] = 9
     assert unit.reduced("w").tolist() == [1] * 4

@@ -21,7 +21,7 @@ def failing_step(ctx: meron.Context, name: str = "u") -> meron.Future:
     """A step on gradients that are NaN."""
     unit = ctx.units.get(name) or ctx.unit(name, [ctx.param(f"{name}.w", 8)])
     optimizer = ctx.adamw([unit])
-    unit.reduce({f"{name}.w": np.full(8, np.nan, np.float32)}).wait()
+    unit.reduce({f"{name}.w": np.full(8, np.nan, np.float32)})
     return optimizer.step_begin()
 
 
@@ -84,7 +84,7 @@ def test_errors_that_were_raised_or_that_later_calls_have_are_not_told_again() -
 def test_futures_that_succeed_are_dropped_without_a_word(alone: meron.Context) -> None:
     unit = alone.unit("u", [alone.param("w", 8)])
     for _ in range(10):
-        unit.reduce({"w": np.ones(8)}, boundary=False)
+        unit.reduce_begin({"w": np.ones(8)}, boundary=False)
         alone.world.all_reduce_begin(np.ones(8))
     alone.progress()
     assert not alone._dropped

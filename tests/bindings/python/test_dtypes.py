@@ -96,7 +96,7 @@ with meron.open(0, 1, "self") as ctx:
         raise AssertionError("numbers were taken for bits")
     place = unit.gradient(param, overwrite=True)
     place[...] = meron.from_float32(meron.to_float32(place) + 1, "bf16")
-    unit.reduce().wait()
+    unit.reduce()
     assert unit.reduced(param).tolist() == [1, 1, 1]
     assert ctx.param("v", 2, meron.bfloat16).dtype_name == "bf16"
     metric = meron.from_float32([1.5], "bf16")

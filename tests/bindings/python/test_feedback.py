@@ -56,7 +56,7 @@ class Trained:
         """Rank 0 gives the gradient, all others zero."""
         place = self.unit.gradient(self.param, overwrite=True)
         place[...] = grad if self.ctx.rank == 0 else 0
-        self.unit.reduce(op="sum", **options).wait()
+        self.unit.reduce(op="sum", **options)
 
     def reduce(self, grad: Any, **options: Any) -> np.ndarray:
         """The same, and the whole sum."""
@@ -319,7 +319,7 @@ def test_devices_do_the_same(sharding: str, how: str, monkeypatch: pytest.Monkey
         grad = rough(ctx.rank)
         if how == "skip":
             grad[5] = np.inf
-        unit.reduce({param: grad}, divisor=3).wait()
+        unit.reduce({param: grad}, divisor=3)
         if how == "skip":
             with pytest.raises(meron.NonFiniteError):
                 optimizer.step()
@@ -329,7 +329,7 @@ def test_devices_do_the_same(sharding: str, how: str, monkeypatch: pytest.Monkey
             optimizer.step()
         if how == "scale":
             unit.scale_feedback(0.25)
-        unit.reduce({param: np.zeros(SIZE, np.float32)}, divisor=6).wait()
+        unit.reduce({param: np.zeros(SIZE, np.float32)}, divisor=6)
         return np.array(unit.reduced(param))
 
     def plan(tier: str) -> dict[str, Any]:
@@ -362,11 +362,11 @@ def test_an_element_that_is_not_finite_is_named(plan: Any, codec: Any, poison: f
             grad = rough()
             if ctx.rank == giver:
                 grad[element] = poison
-            trained.unit.reduce({trained.param: grad}).wait()
+            trained.unit.reduce({trained.param: grad})
             expected = f"element {element}, in the gradient that rank {giver} encoded"
             with pytest.raises(meron.NonFiniteError, match=expected):
                 trained.optimizer.step()
-            trained.unit.reduce({trained.param: rough()}).wait()
+            trained.unit.reduce({trained.param: rough()})
             trained.optimizer.step()
 
     ranks.threads(2, body, plan=plan(codec))
@@ -377,7 +377,7 @@ def test_the_ranks_that_gave_what_is_not_finite_are_counted() -> None:
         trained = Trained(ctx)
         grad = rough()
         grad[100 + ctx.rank] = np.nan
-        trained.unit.reduce({trained.param: grad}).wait()
+        trained.unit.reduce({trained.param: grad})
         with pytest.raises(
             meron.NonFiniteError, match=r"element 100, .* gradients of 1 other rank"
         ):
@@ -391,7 +391,7 @@ def test_a_sum_that_overflows_names_the_block_if_it_is_encoded() -> None:
         trained = Trained(ctx)
         grad = rough()
         grad[300] = 3e38
-        trained.unit.reduce({trained.param: grad}, op="sum").wait()
+        trained.unit.reduce({trained.param: grad}, op="sum")
         with pytest.raises(meron.NonFiniteError, match="element 256 or another of its codec's"):
             trained.optimizer.step()
 

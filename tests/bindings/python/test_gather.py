@@ -217,7 +217,7 @@ def test_after_the_release(alone: meron.Context) -> None:
     full.release()
     given_up = unit.gather_begin()
     given_up.release()
-    for use in (given_up.wait, given_up.ready, lambda: given_up[param]):
+    for use in (given_up.wait, given_up.done, lambda: given_up[param]):
         with pytest.raises(meron.StaleError, match="released"):
             use()
 
@@ -251,7 +251,7 @@ def test_asynchronous() -> None:
             with pytest.raises(meron.StateError, match="not full"):
                 gather[param]
             assert not gather.wait(timeout=0.01)
-        while not gather.ready():
+        while not gather.done():
             time.sleep(0.001)
         assert gather.wait(0)
         np.testing.assert_array_equal(gather[param], np.arange(1000))

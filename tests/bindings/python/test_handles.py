@@ -107,7 +107,7 @@ def test_unknown_attributes_are_refused(alone: meron.Context) -> None:
         optimizer.norm = 1.0  # type: ignore[misc]
     optimizer.lr, optimizer.steps, optimizer.max_norm = 0.5, 3, 0.25
     assert (optimizer.lr, optimizer.steps, optimizer.max_norm) == (0.5, 3, 0.25)
-    unit.reduce({param: np.full(4, 2.0)}).wait()
+    unit.reduce({param: np.full(4, 2.0)})
     optimizer.step()
     with unit.gather() as full:
         np.testing.assert_allclose(full[param], -0.5 * 0.25 / 2, rtol=1e-6)
@@ -165,7 +165,7 @@ def test_params_go_by_name(alone: meron.Context) -> None:
         assert list(full) == ["w"]
         assert full["w"] is into
     unit.gradient("b")[...] = 1
-    unit.reduce({"w": np.ones(4)}).wait()
+    unit.reduce({"w": np.ones(4)})
     assert unit.reduced("w").tolist() == [1] * 4
     unit.discard()
     optimizer = alone.adamw([unit])
@@ -270,8 +270,8 @@ def test_an_interrupt_loses_no_lease() -> None:
 
 
 def test_an_interrupt_leaves_a_reduction_that_ends() -> None:
-    loop = "unit.reduce({param: np.ones(64)}, boundary=False).wait()"
-    check = "unit.reduce({param: np.ones(64)}).wait(); unit.discard(); unit.destroy()"
+    loop = "unit.reduce({param: np.ones(64)}, boundary=False)"
+    check = "unit.reduce({param: np.ones(64)}); unit.discard(); unit.destroy()"
     source = INTERRUPTED.replace("LOOP", loop).replace("CHECK", check)
     done = run_python(source.replace("TRIES", "100"))
     assert done.returncode == 0, done.stderr

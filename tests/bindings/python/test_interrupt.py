@@ -305,7 +305,7 @@ def test_wait_step_continues_an_interrupted_wait_for_a_step() -> None:
         unit = ctx.unit("u", [ctx.param("w", (100,))])
         with ctx.update([unit]):
             pass
-        unit.reduce({unit.params[0]: np.ones(100, np.float32)}).wait()
+        unit.reduce({unit.params[0]: np.ones(100, np.float32)})
         return ctx, unit, ctx.sgd([unit], lr=0.5)
 
     def peer() -> None:

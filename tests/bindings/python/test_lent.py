@@ -111,7 +111,7 @@ def test_no_reduction_begins_while_a_derived_array_lives(
     with pytest.raises(meron.StateError, match=r"unit\.gradient\('w'\).*copy what you need"):
         unit.reduce()
     del late
-    unit.reduce().wait()
+    unit.reduce()
     assert unit.reduced(param).tolist() == [1] * 8
 
 
@@ -125,7 +125,7 @@ def test_a_late_write_never_reaches_a_running_reduction(plan: str) -> None:
         with pytest.raises(meron.StateError, match="'w'"):
             unit.reduce()
         del late
-        unit.reduce().wait()
+        unit.reduce()
         optimizer.step()
         assert values(unit, param) == [-1] * 8
         ctx.world.barrier()
@@ -137,7 +137,7 @@ def test_a_late_write_never_reaches_a_running_reduction(plan: str) -> None:
 def test_a_reduced_gradient_is_returned_before_it_ends(alone: meron.Context, end: str) -> None:
     param, unit = make(alone)
     optimizer = alone.sgd([unit], lr=1.0)
-    unit.reduce({param: np.ones(8)}).wait()
+    unit.reduce({param: np.ones(8)})
     array = unit.reduced(param)
     late = array[2:]
     call = optimizer.step if end == "step" else getattr(unit, end)
@@ -154,7 +154,7 @@ def test_a_reduced_gradient_is_returned_before_it_ends(alone: meron.Context, end
 def test_no_step_is_taken_while_an_array_derived_from_a_state_lives(alone: meron.Context) -> None:
     param, unit = make(alone)
     optimizer = alone.adamw([unit])
-    unit.reduce({param: np.ones(8)}).wait()
+    unit.reduce({param: np.ones(8)})
     array = optimizer.state(param, "exp_avg")
     late = array[:1]
     with pytest.raises(meron.StateError, match=r"optimizer\.state\('w', 'exp_avg'\)"):
@@ -184,7 +184,7 @@ def test_a_scalar_is_counted_too(alone: meron.Context) -> None:
         unit.reduce()
     late[0] = 2
     del late
-    unit.reduce().wait()
+    unit.reduce()
     assert unit.reduced(param).tolist() == [2]
 
 
@@ -196,7 +196,7 @@ def test_variables_lists_and_loops_are_no_derived_arrays(alone: meron.Context) -
         array += 1
         array[2:] *= 2
         array.reshape(2, 4)[0] += 1
-    unit.reduce().wait()
+    unit.reduce()
     assert unit.reduced(param).sum() == 18
     assert not both[0][1].flags.writeable
 
@@ -215,7 +215,7 @@ def test_a_unit_is_not_destroyed_while_an_array_shows_it(alone: meron.Context, k
         full.release()
     else:
         array = unit.gradient(param)
-        unit.reduce().wait()
+        unit.reduce()
         array = unit.reduced(param) if kind == "reduced" else array
         unit.discard()
     with pytest.raises(meron.StateError, match=r"unit 'unit of w'.*1 array"):

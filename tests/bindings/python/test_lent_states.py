@@ -74,7 +74,7 @@ def test_an_array_that_a_step_has_ended_is_no_obstacle(
 ) -> None:
     param, optimizer = make(alone)
     array = optimizer.state(param, "exp_avg")
-    optimizer.units[0].reduce({param: np.ones(8)}).wait()
+    optimizer.units[0].reduce({param: np.ones(8)})
     optimizer.step()
     write_to(alone, "save", tmp_path, optimizer)
     write_to(alone, "load", tmp_path, optimizer)

@@ -131,7 +131,7 @@ def test_a_storm_of_the_collector_during_a_training_run() -> None:
             del rubbish
             while unit.info().leases:  # collect() does nothing while another thread collects
                 gc.collect()
-            unit.reduce({param: grad}).wait()
+            unit.reduce({param: grad})
             optimizer.step()
         with unit.gather() as full:
             return full[param].tobytes()

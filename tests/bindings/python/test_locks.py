@@ -207,13 +207,13 @@ def test_others_continue_while_a_call_waits_for_the_device(monkeypatch: pytest.M
             assert values[other_param].size == 64
 
         gradient = np.ones(64, np.float32)
-        unit.reduce({param: gradient}).wait()
+        unit.reduce({param: gradient})
         slow_device(monkeypatch, LONG / 4)
         with calling(look) as longest:
             seen = unit.reduced(param)
             state = optimizer.read_state(param, "exp_avg")
             unit.discard()
-            unit.reduce({param: gradient}).wait()
+            unit.reduce({param: gradient})
         slow_device(monkeypatch, 0)
         assert longest.seconds < SHORT
         assert np.array_equal(seen, gradient)
@@ -240,7 +240,7 @@ def test_others_continue_while_memory_is_pinned_and_collectives_are_launched(
             with calling(other.info) as longest:
                 unit, param = unit_of(ctx, "u")
                 unit.gather().release()
-                unit.reduce({param: np.ones(64, np.float32)}).wait()
+                unit.reduce({param: np.ones(64, np.float32)})
                 unit.discard()
             ctx.world.barrier()
             if rank == 0:

@@ -42,7 +42,7 @@ def values_of(unit: Any, param: Any) -> Any:
 
 
 def step(unit: Any, param: Any, optimizer: Any, gradient: Any) -> None:
-    unit.reduce({param: gradient}).wait()
+    unit.reduce({param: gradient})
     optimizer.step()
 
 
@@ -69,7 +69,7 @@ def test_refuses_a_step_that_makes_a_second_moment_infinite(states: str) -> None
         moments = [optimizer.read_state(param, name) for name in ("exp_avg", "exp_avg_sq")]
         gradient = np.full(600, 0.1, np.float32)
         gradient[580] = 6e20
-        unit.reduce({param: gradient}).wait()
+        unit.reduce({param: gradient})
         with pytest.raises(meron.NonFiniteError) as caught:
             optimizer.step()
         assert (
@@ -121,7 +121,7 @@ def test_refuses_a_step_whose_value_f16_cannot_hold(preset: str) -> None:
         gradient = np.zeros(400, np.float16)
         step(unit, param, optimizer, gradient)
         gradient[333] = -800
-        unit.reduce({param: gradient}).wait()
+        unit.reduce({param: gradient})
         with pytest.raises(meron.NonFiniteError) as caught:
             optimizer.step()
         assert "a value infinite or NaN in f16: 'w' of unit 'u', element 333" in str(caught.value)
@@ -137,7 +137,7 @@ def test_refuses_the_first_step_of_a_large_f16_value() -> None:
     with meron.open(plan="zero1") as ctx:
         unit, param = trained(ctx, np.full(40, 65504, np.float16), "f16")
         optimizer = ctx.lion([unit], lr=20.0)
-        unit.reduce({param: np.full(40, -1, np.float16)}).wait()
+        unit.reduce({param: np.full(40, -1, np.float16)})
         with pytest.raises(meron.NonFiniteError, match="infinite or NaN in f16"):
             optimizer.step()
 
@@ -153,20 +153,20 @@ def test_a_step_names_a_value_of_f16_that_an_earlier_one_made_infinite_on_a_devi
         optimizer = ctx.sgd([unit], lr=1.0)
         gradient = np.zeros(400, np.float16)
         gradient[7] = np.inf
-        unit.reduce({param: gradient}).wait()
+        unit.reduce({param: gradient})
         with pytest.raises(meron.NonFiniteError, match="the global gradient norm is inf"):
             optimizer.step()
         gradient[7], gradient[333] = 0, -800
         step(unit, param, optimizer, gradient)
         assert np.isposinf(values_of(unit, param)[333])
-        unit.reduce({param: np.full(400, np.nan, np.float16)}).wait()
+        unit.reduce({param: np.full(400, np.nan, np.float16)})
         with pytest.raises(meron.NonFiniteError) as caught:
             optimizer.step()
         assert "an earlier step made a value infinite in f16: 'w' of unit 'u', element 333" in str(
             caught.value
         )
         assert caught.value.subject == "w"
-        unit.reduce({param: np.zeros(400, np.float16)}).wait()
+        unit.reduce({param: np.zeros(400, np.float16)})
         optimizer.step()  # its gradients are finite
 
 
@@ -186,7 +186,7 @@ def check_a_square_that_overflows(ctx: meron.Context) -> None:
     step(unit, param, optimizer, gradient)
     before = values_of(unit, param)
     gradient[580] = 6e20
-    unit.reduce({param: gradient}).wait()
+    unit.reduce({param: gradient})
     with pytest.raises(meron.NonFiniteError, match="element 580"):
         optimizer.step()
     assert (values_of(unit, param) == before).all()
@@ -215,7 +215,7 @@ def test_names_the_element_whose_sum_overflows_on_nvme(states: str, tmp_path: Pa
         if states != "int8":  # in which the block is not finite
             assert "element 580" in str(caught.value)
         with pytest.raises(meron.Error, match="unusable since"):
-            unit.reduce({param: gradient}).wait()
+            unit.reduce({param: gradient})
 
 
 def test_refuses_a_gradient_whose_square_overflows_on_a_device() -> None:
@@ -331,7 +331,7 @@ for states in ("f32", "bf16", "int8"):
                 for _ in range(4):
                     gradient = random.standard_normal(3001).astype(np.float32)
                     gradient[::97] *= 1e-38
-                    unit.reduce({param: meron.from_float32(gradient, dtype)}).wait()
+                    unit.reduce({param: meron.from_float32(gradient, dtype)})
                     optimizer.step()
                 digest.update(np.float64(optimizer.norm).tobytes())
                 with unit.gather() as full:
@@ -344,7 +344,7 @@ for codec in codecs:
         param = ctx.param("w", (3001,))
         unit = ctx.unit("u", [param])
         optimizer = ctx.adamw([unit])
-        unit.reduce({param: np.random.default_rng(2).standard_normal(3001).astype("f4")}).wait()
+        unit.reduce({param: np.random.default_rng(2).standard_normal(3001).astype("f4")})
         optimizer.step()
         with unit.gather() as full:
             digest.update(np.array(full[param]).tobytes())

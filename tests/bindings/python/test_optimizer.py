@@ -46,7 +46,7 @@ def test_steps_follow_the_rule(plan: str) -> None:
             update.write(param, start)
         optimizer = ctx.adamw([unit], lr=0.05, betas=(0.8, 0.95), weight_decay=0.1)
         for grad in grads:
-            unit.reduce({param: grad[ctx.rank]}).wait()
+            unit.reduce({param: grad[ctx.rank]})
             optimizer.step()
         assert optimizer.steps == 3
         norm = np.linalg.norm(grads[-1].mean(0).astype(np.float64))
@@ -66,7 +66,7 @@ def test_bf16_has_an_f32_master(alone: meron.Context) -> None:
         update.write(param, exact)
     np.testing.assert_array_equal(optimizer.state(param, "master"), exact)
     for _ in range(3):
-        unit.reduce({param: np.ones(64)}).wait()
+        unit.reduce({param: np.ones(64)})
         optimizer.step()
     master = optimizer.state(param, "master")
     np.testing.assert_allclose(master, exact - 3e-4, rtol=1e-6)
@@ -102,7 +102,7 @@ def test_learning_rate_and_states(alone: meron.Context) -> None:
     other = alone.param("other", (3,))
     with pytest.raises(meron.ArgumentError, match="other"):
         optimizer.state(other, "exp_avg")
-    unit.reduce({param: np.ones(8)}).wait()
+    unit.reduce({param: np.ones(8)})
     optimizer.step()
     with pytest.raises(ValueError, match="read-only"):
         moment[0] = 2
@@ -114,7 +114,7 @@ def test_clipping() -> None:
         param = ctx.param("w", (100,))
         unit = ctx.unit("u", [param])
         optimizer = ctx.adamw([unit], max_norm=1.0)
-        unit.reduce({param: np.full(100, 3.0)}).wait()
+        unit.reduce({param: np.full(100, 3.0)})
         optimizer.step()
         assert optimizer.norm == 30.0
         np.testing.assert_allclose(optimizer.state(param, "exp_avg"), 0.1 * 3 / 30, rtol=1e-6)
@@ -131,7 +131,7 @@ def test_a_bad_gradient_changes_nothing_on_any_rank(poison: float) -> None:
         grad = np.ones(100, np.float32)
         if ctx.rank == 1:
             grad[99] = poison
-        unit.reduce({param: grad}).wait()
+        unit.reduce({param: grad})
         with pytest.raises(meron.NonFiniteError) as caught:
             optimizer.step()
         assert isinstance(caught.value, ArithmeticError)
@@ -142,7 +142,7 @@ def test_a_bad_gradient_changes_nothing_on_any_rank(poison: float) -> None:
         assert "in the shard of rank 0" in str(caught.value)  # of the reduced gradient
         assert optimizer.steps == 0
         assert not unit.info().reduced
-        unit.reduce({param: np.ones(100)}).wait()
+        unit.reduce({param: np.ones(100)})
         optimizer.step()
         assert optimizer.steps == 1
 
@@ -175,7 +175,7 @@ def test_states_and_arguments(alone: meron.Context) -> None:
         alone.adamw([unit])
     with pytest.raises(meron.StateError, match="u"):
         optimizer.step()
-    unit.reduce().wait()
+    unit.reduce()
     with unit.gather(), pytest.raises(meron.StateError, match="u"):
         optimizer.step()
     future = optimizer.step_begin()
@@ -214,7 +214,7 @@ def test_rules(alone: meron.Context, rule: str) -> None:
     make, value, states = RULES[rule]
     param, unit = written(alone, "w", np.full(300, 2.0))
     optimizer = make(alone, unit)
-    unit.reduce({param: np.full(300, 2.0)}).wait()
+    unit.reduce({param: np.full(300, 2.0)})
     optimizer.step()
     with unit.gather() as full:
         np.testing.assert_array_equal(full[param], value)
@@ -322,7 +322,7 @@ def test_states_on_nvme(on_a_drive: Path) -> None:
         assert optimizer.nvme_bytes == before.nvme_bytes == plan.nvme_bytes > 4 * 20000
         with pytest.raises(meron.UnsupportedError, match="w"):
             optimizer.state(param, "exp_avg")
-        unit.reduce({param: np.full(20000, 2.0)}).wait()
+        unit.reduce({param: np.full(20000, 2.0)})
         optimizer.step()
         after = ctx.stats()
         read = after.nvme_read_bytes - before.nvme_read_bytes

@@ -146,7 +146,7 @@ def test_a_unit_changes_its_state(alone: meron.Context) -> None:
         assert unit.info().state == "updating"
     assert unit.info()[:4] == ("partitioned", 1, 0, False)
     unit.gradient(param)[:] = 1
-    unit.reduce().wait()
+    unit.reduce()
     assert unit.info().reduced
     assert repr(unit) == "<meron.Unit 'u': 1 params>"
 
@@ -164,7 +164,7 @@ def test_a_destroyed_unit_gives_its_memory_and_names_back() -> None:
             with ctx.update([unit]) as update:
                 update.write(param, np.ones(size, np.float32))
             unit.gradient(param)[:] = 1
-            unit.reduce().wait()
+            unit.reduce()
             unit.destroy()
             assert ctx.stats().param_bytes == before
             for stale in (unit.destroy, unit.info, unit.gather, lambda p=param: p.shard_range):

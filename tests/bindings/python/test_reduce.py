@@ -41,7 +41,7 @@ def test_sums_over_ranks_and_micro_batches(plan: str, staged: bool, micro_batche
                 for param, grad in grads.items():
                     unit.gradient(param)[...] += grad
             boundary = micro_batch == micro_batches - 1
-            unit.reduce(grads if staged else None, op="sum", boundary=boundary).wait()
+            unit.reduce(grads if staged else None, op="sum", boundary=boundary)
         for param in unit.params:
             part = unit.reduced(param)
             assert part.dtype == np.float32
@@ -58,7 +58,7 @@ def test_mean_and_divisor() -> None:
     def body(ctx: meron.Context) -> None:
         unit = make(ctx)
         unit.gradient(unit.params[0])[:] = 8 * (1 + ctx.rank)
-        unit.reduce(divisor=4).wait()
+        unit.reduce(divisor=4)
         assert (unit.reduced(unit.params[0]) == 3).all()
         assert (unit.reduced(unit.params[1]) == 0).all(), "params without a gradient count as zero"
 
@@ -69,7 +69,7 @@ def test_mean_and_divisor() -> None:
 def test_gradients_of_other_types(alone: meron.Context, dtype: type) -> None:
     unit = make(alone)
     param = unit.params[1]
-    unit.reduce({param: np.arange(7, dtype=dtype)}).wait()
+    unit.reduce({param: np.arange(7, dtype=dtype)})
     np.testing.assert_array_equal(unit.reduced(param), np.arange(7))
 
 
@@ -77,7 +77,7 @@ def test_bf16_gradients(alone: meron.Context) -> None:
     unit = make(alone, "bf16")
     param = unit.params[1]
     values = np.arange(7, dtype=np.float32) / 4
-    unit.reduce({param: meron.from_float32(values, "bf16")}).wait()
+    unit.reduce({param: meron.from_float32(values, "bf16")})
     np.testing.assert_array_equal(unit.reduced(param), values)
 
 
@@ -89,10 +89,10 @@ def test_gradient_starts_at_zero_and_may_skip_that(alone: meron.Context) -> None
         assert place.shape == param.shape
         assert (place == 0).all()
         place += 1
-        unit.reduce().wait()
+        unit.reduce()
         unit.discard()
     unit.gradient(param, overwrite=True)[:] = 5
-    unit.reduce().wait()
+    unit.reduce()
     assert (unit.reduced(param) == 5).all()
 
 
@@ -101,7 +101,7 @@ def test_the_place_of_a_gradient_is_lent(alone: meron.Context) -> None:
     param = unit.params[0]
     place = unit.gradient(param)
     assert place.ctypes.data == unit.gradient(param).ctypes.data
-    unit.reduce().wait()
+    unit.reduce()
     with pytest.raises(ValueError, match="read-only"):
         place[0] = 1
     part = unit.reduced(param)
@@ -118,7 +118,7 @@ def test_states(alone: meron.Context) -> None:
         unit.reduced(param)
     with pytest.raises(meron.StateError):
         unit.discard()
-    unit.reduce().wait()
+    unit.reduce()
     with pytest.raises(meron.StateError):
         unit.gradient(param)
     with pytest.raises(meron.StateError):
@@ -150,8 +150,33 @@ def test_wrong_arguments(alone: meron.Context) -> None:
     ):
         with pytest.raises(meron.ArgumentError):
             use()
-    unit.reduce({}).wait()
+    unit.reduce({})
     assert (unit.reduced(param) == 0).all()
+
+
+def test_reduce_and_reduce_finish_wait_and_raise_what_failed() -> None:
+    begun = threading.Event()
+
+    def body(ctx: meron.Context) -> None:
+        unit = make(ctx)
+        param = unit.params[0]
+        for call in (unit.reduce, unit.reduce_finish):
+            if call == unit.reduce_finish:
+                unit.reduce({param: np.full(param.shape, 1)}, boundary=False)
+            if ctx.rank == 0:
+                threading.Timer(0.05, begun.set).start()
+            else:
+                assert begun.wait(20)
+                begun.clear()
+            call(op="sum")
+            assert unit.info().reduced, "it has ended"
+            unit.discard()
+        ctx.world.barrier()
+        if ctx.rank == 0:  # rank 1 closes instead
+            with pytest.raises(meron.PeerClosedError, match="reduce of unit 'u' failed"):
+                unit.reduce()
+
+    ranks.threads(2, body)
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -164,9 +189,9 @@ def test_one_wait_for_many_units(plan: str) -> None:
         assert ctx.wait_reductions(units, timeout=0), "nothing was begun"
         if ctx.rank == 1:
             assert begun.wait(20)
-        at_once.reduce({params[0]: np.full(100, 2 * ctx.rank)})
-        summed.reduce({params[1]: np.full(100, 4 * ctx.rank)}, boundary=False)
-        summed.reduce_finish(op="sum")
+        at_once.reduce_begin({params[0]: np.full(100, 2 * ctx.rank)})
+        summed.reduce_begin({params[1]: np.full(100, 4 * ctx.rank)}, boundary=False)
+        summed.reduce_finish_begin(op="sum")
         if ctx.rank == 0:
             assert not ctx.wait_reductions((unit for unit in units), timeout=0.001)
             begun.set()
@@ -191,7 +216,7 @@ def test_a_wait_for_units_that_cannot_be() -> None:
             ctx.wait_reductions([unit, make(other)])
         ctx.world.barrier()
         if ctx.rank == 0:  # rank 1 closes instead
-            unit.reduce()
+            unit.reduce_begin()
             with pytest.raises(meron.PeerClosedError):
                 ctx.wait_reductions([unit])
         ctx.close()

@@ -105,7 +105,7 @@ def train(ctx: meron.Context) -> Any:
         update.write(weight, start)
     adam = ctx.adamw([unit], lr=0.1)
     for step in range(3):
-        unit.reduce({weight: np.full((5, 7), 1.0 + ctx.rank + step, np.float32)}).wait()
+        unit.reduce({weight: np.full((5, 7), 1.0 + ctx.rank + step, np.float32)})
         adam.step()
     with ctx.gather([unit]) as full:
         values = full[weight].copy()

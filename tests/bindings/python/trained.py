@@ -25,7 +25,7 @@ def train() -> str:
             with unit.gather() as full:
                 grad = np.sin(full[weight] * (step + 1))
             unit.gradient(weight)[:] = grad
-            unit.reduce().wait()
+            unit.reduce()
             optimizer.step()
         with unit.gather("copy") as full:
             digest = hashlib.sha256(full[weight].tobytes()).hexdigest()

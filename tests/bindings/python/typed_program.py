@@ -21,7 +21,7 @@ def right(ctx: meron.Context, array: npt.NDArray[np.float32]) -> None:
     with unit.gather("copy") as full:
         total: float = full["w"].sum() + full[weight].sum()
         shapes = {name: values.shape for name, values in full.items()}
-    unit.reduce({"w": array}, op="sum", boundary=len(shapes) > 1).wait()
+    unit.reduce({"w": array}, op="sum", boundary=len(shapes) > 1)
     optimizer = ctx.sgd([unit], 0.1)
     optimizer.max_norm = 1.0
     optimizer.state("w", "exp_avg")

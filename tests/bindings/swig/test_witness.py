@@ -42,7 +42,7 @@ def by_cffi(rank: int, ranks: int, plan: str, job: str) -> bytes:
         optimizer = context.adamw([unit], max_norm=1.0)
         for step in range(STEPS):
             unit.gradient(weight)[:] += gradient(step, rank)
-            unit.reduce().wait()
+            unit.reduce()
             optimizer.step()
         with unit.gather() as full:
             bits: bytes = full[weight].tobytes()

@@ -35,7 +35,7 @@ def train(context: meron.Context, elements: int) -> list[float]:
         with unit.gather() as gather:
             values.append(float(gather[param].sum(dtype=np.float64)))
         gradient = np.full(elements, context.rank + 1, np.float32)
-        unit.reduce({param: gradient}).wait()
+        unit.reduce({param: gradient})
         optimizer.step()
     total = np.ones(elements, np.float32)
     context.world.all_reduce(total)

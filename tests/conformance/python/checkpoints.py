@@ -109,7 +109,7 @@ def load(session: Session, statement: Statement) -> None:
         folder_of(session, statement),
         statement.get("checkpoint"),
         optimizers_of(session, statement),
-        strict=statement.get("lenient") != "1",
+        lenient=statement.get("lenient") == "1",
         mapping=json_of(statement, "mapping"),
         claimed=statement.list("claimed"),
         units=units_of(session, statement),

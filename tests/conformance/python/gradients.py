@@ -48,7 +48,7 @@ def reduce(session: Session, statement: Statement) -> None:
     sources = sources_of(session, statement)
     if len(dict(sources)) < len(sources):
         reduce_raw(unit, sources)
-    future = unit.reduce(
+    future = unit.reduce_begin(
         dict(sources) or None,
         op=statement.get("op") or "mean",
         boundary=statement.get("boundary") != "0",
@@ -70,7 +70,7 @@ def reduce_raw(unit: meron.Unit, sources: list[tuple[meron.Param, Array]]) -> No
 
 @operation
 def reduce_finish(session: Session, statement: Statement) -> None:
-    future = session.find(meron.Unit, statement.name).reduce_finish(
+    future = session.find(meron.Unit, statement.name).reduce_finish_begin(
         op=statement.get("op") or "mean", divisor=number(statement, "divisor", 1)
     )
     finish_or_keep(session, statement, future)

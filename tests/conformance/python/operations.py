@@ -329,13 +329,12 @@ def finish(session: Session, statement: Statement) -> None:
 @operation
 def poll(session: Session, statement: Statement) -> None:
     item = session.held(statement.name).item
-    ask = item.ready if isinstance(item, meron.Gather) else item.done
-    ended = ask()
+    ended = item.done()
     for _ in range(0 if statement.get("pending") == "1" else ATTEMPTS):
         if ended:
             break
         time.sleep(PAUSE)
-        ended = ask()
+        ended = item.done()
     check_ended(statement, ended)
 
 

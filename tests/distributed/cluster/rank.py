@@ -46,7 +46,7 @@ def step(
     random = np.random.default_rng(seed)
     for unit in units:
         gradients = {p: random.standard_normal(p.shape).astype(np.float32) for p in unit.params}
-        unit.reduce(gradients)
+        unit.reduce_begin(gradients)
     context.wait_reductions(units)
     phases.append(received(context))
     return {

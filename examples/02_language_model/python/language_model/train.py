@@ -73,7 +73,7 @@ class Trainer:
         for view, gradient in zip(views, gradients, strict=True):
             if view is not gradient:
                 add_rounded(view, gradient)
-        return unit.reduce(boundary=boundary, divisor=self.options.accumulate)
+        return unit.reduce_begin(boundary=boundary, divisor=self.options.accumulate)
 
     def _choose_examples(self, turn: int) -> None:
         """Micro-batches are numbered over all ranks: one process that takes N times as many sees

@@ -242,7 +242,7 @@ class WithoutTorch:
                 for param, own in self.params.items()
                 if param.grad is not None
             }
-        ).wait()
+        )
         self.optimizer.step()
         with self.unit.gather() as full, torch.no_grad():
             for param, own in self.params.items():

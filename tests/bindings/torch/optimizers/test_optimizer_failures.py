@@ -46,14 +46,14 @@ def ctrl_c(where: str, late: bool, times: int = 1) -> Iterator[None]:
         yield
         return
     if where == "begin":
-        plain = meron._native.call
+        plain = meron.future.call
         once = interrupted(plain, late)
 
         def call(function: Any, *arguments: Any) -> Any:
             begins = function is lib.meron_optimizer_step_begin
             return (once if begins else plain)(function, *arguments)
 
-        patch = mock.patch.object(meron._native, "call", call)
+        patch = mock.patch.object(meron.future, "call", call)
     else:
         kind = type("Step", (meron.Future,), {"wait": interrupted(meron.Future.wait, late, times)})
         patch = mock.patch.object(meron.optimizer, "Future", kind)

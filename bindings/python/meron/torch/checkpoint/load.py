@@ -342,7 +342,7 @@ def apply(
         folder,
         chosen,
         [each.engine for each in engines],
-        strict=False,
+        lenient=True,
         values_only=not found.native,
         rank0_only=rank0_only,
         per_node=per_node,

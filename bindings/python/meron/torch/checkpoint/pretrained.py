@@ -283,7 +283,7 @@ def apply(
         path,
         chosen,
         [each.engine for each in optimizers],
-        strict=False,
+        lenient=True,
         values_only=True,
         rank0_only=rank0_only,
         mapping=mapping,
