@@ -72,7 +72,6 @@ function(meron_add_gpu_test name)
   add_executable(test_${name} ${arg_SOURCES})
   target_link_libraries(test_${name} PRIVATE ${arg_LIBS} meron_gpu_main)
   meron_set_test_options_(test_${name} "${arg_LIBS}")
-  meron_precompile_test(test_${name} ${arg_LIBS})
   add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1
                                 "--gtest_output=xml:${MERON_TEST_RESULTS}/${name}.xml")
   meron_set_test_properties_(${name} "gpu;release;${arg_LABELS}" gpu "${arg_TIMEOUT}" 120
