@@ -19,7 +19,7 @@ Poll = Callable[[], bool]
 
 
 class Watcher:
-    """What the tasks of a loop await of a context. Threads: the loop's; `context_closed` any."""
+    """Ends the waits of a loop's tasks for a context. Threads: the loop's; `context_closed` any."""
 
     def __init__(self, context: BaseContext, loop: asyncio.AbstractEventLoop) -> None:
         self._context = context

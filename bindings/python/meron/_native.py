@@ -238,8 +238,8 @@ nothing = int  # a function of C that does nothing
 
 def finalizer(name: str) -> Any:
     """A __del__ that calls the function that an attribute holds. This is a function of C:
-    `nothing`, or a partial of one of the library. So the finalizer has no frame of Python. A signal
-    handler may raise at the begin of one, and what is to be released would be lost for good."""
+    `nothing`, or a partial of one of the library. So the finalizer has no frame of Python, in
+    which a signal handler could raise before the release."""
     return property(attrgetter(name))
 
 

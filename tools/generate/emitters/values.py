@@ -2,8 +2,8 @@
 """Structs, enums and update rules as types of each language.
 
 C++      cpp/values.hpp       aggregates, and enum classes
-Python   meron/_values.py     dataclasses of what the library fills, and tables of enums
-Java     <Class>.java         classes of what the library fills, update rules, and enums
+Python   meron/_values.py     dataclasses of results, and tables of enums
+Java     <Class>.java         classes of results, update rules, and enums
 
 Rust's are in rust_values.py.
 """

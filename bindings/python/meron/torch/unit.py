@@ -53,7 +53,7 @@ class ShardedUnit:
     """Attributes that others read:
 
     params:    the torch parameters; `handles` are the engine's, in the same order
-    gradients: of those that are trainable
+    gradients: of the trainable params
     uses:      how often it is in use now
     pinned:    what `pin` holds until `unpin`, or None
     retained:  what `retain` holds until `release`, or None
